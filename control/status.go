@@ -1,0 +1,72 @@
+package control
+
+import (
+	"time"
+
+	"github.com/hedged-project/hedged/policy"
+	"github.com/hedged-project/hedged/report"
+)
+
+// Load is what was measured over Window, all clients together.
+type Load struct {
+	Window          time.Duration
+	Calls           uint64 // primaries sent
+	Safe            uint64 // of Calls: of methods that may be hedged
+	Eligible        uint64 // of Safe: still pending at the delay
+	Hedges          uint64
+	CancelledUnsent uint64 // of Hedges: no server saw them
+	Wins            uint64
+	Failures        uint64
+	Suppressed      [policy.NumSuppressions]uint64
+	Server          report.Served // as servers counted; zero where none report
+}
+
+// ExtraLoad is hedges per call of methods that may be hedged; false: no calls.
+func (l Load) ExtraLoad() (float64, bool) {
+	if l.Safe == 0 {
+		return 0, false
+	}
+	return float64(l.Hedges) / float64(l.Safe), true
+}
+
+// EligibleRate is the share of calls still pending at the delay; false: no calls.
+func (l Load) EligibleRate() (float64, bool) {
+	if l.Safe == 0 {
+		return 0, false
+	}
+	return float64(l.Eligible) / float64(l.Safe), true
+}
+
+// Quantile is an estimate of latency. OK is false where it is not identified;
+// Value is 0 then.
+type Quantile struct {
+	Value time.Duration
+	OK    bool
+}
+
+// Status is a service as its owner sees it at one moment.
+type Status struct {
+	Key        policy.Key
+	Configured bool
+	Target     float64 // in force, an override included
+	Load       Load
+	Clients    int             // clients that reported in the last window
+	Methods    []MethodStatus  // by name
+	Replicas   []ReplicaStatus // by name
+}
+
+// MethodStatus is one method's part of a Status.
+type MethodStatus struct {
+	Name                string
+	Policy              policy.Method
+	Load                Load
+	P50, P95, P99, P999 Quantile // of unhedged primaries
+}
+
+// ReplicaStatus is one replica's part of a Status, in normal service or not.
+type ReplicaStatus struct {
+	Name     string
+	Policy   policy.Replica
+	Samples  uint64   // primaries that ended in the last window
+	P50, P95 Quantile // of its primaries
+}
