@@ -128,7 +128,7 @@ func (h *Histogram) MergeBinary(b []byte) error {
 
 // wire is a checked wire form.
 type wire struct {
-	total  uint64
+	total  uint64 // set by check
 	zeros  uint64
 	first  int  // index of the first token's bucket, before a gap, at the form's scale
 	shift  uint // from the form's scale to Scale
@@ -137,10 +137,10 @@ type wire struct {
 
 // parseWire checks all of b, so that apply need not.
 func parseWire(b []byte) (wire, error) {
-	w, err := parseHeader(b)
-	if err == nil && w.total > MaxEncodedCount {
-		err = fmt.Errorf("zero count is %d, want at most %d", w.total, uint64(MaxEncodedCount))
+	if len(b) > MaxEncoded {
+		return wire{}, fmt.Errorf("histogram: length is %d bytes, want at most %d", len(b), MaxEncoded)
 	}
+	w, err := parseHeader(b)
 	if err == nil {
 		err = w.check()
 	}
@@ -154,9 +154,6 @@ func parseHeader(b []byte) (w wire, err error) {
 	if len(b) == 0 {
 		return w, nil
 	}
-	if len(b) > MaxEncoded {
-		return w, fmt.Errorf("length is %d bytes, want at most %d", len(b), MaxEncoded)
-	}
 	version, scale := b[0]>>versionShift, int(b[0]&scaleMask)
 	if version != wireVersion {
 		return w, fmt.Errorf("version is %d, want %d", version, wireVersion)
@@ -169,7 +166,7 @@ func parseHeader(b []byte) (w wire, err error) {
 	if n <= 0 {
 		return w, errTruncated
 	}
-	w.zeros, w.total = zeros, zeros
+	w.zeros = zeros
 	if b = b[1+n:]; len(b) == 0 {
 		return w, nil
 	}
@@ -200,9 +197,13 @@ var single = func() (t [256]struct{ gap, n uint8 }) {
 	return t
 }()
 
-// check walks the tokens, adds their counts to w.total and returns what is wrong.
+// check walks the tokens, sums their counts in w.total and returns what is wrong.
 // Neither sum can overflow: b is short, and long counts and gaps are bounded.
 func (w *wire) check() error {
+	if w.zeros > MaxEncodedCount {
+		return fmt.Errorf("zero count is %d, want at most %d", w.zeros, uint64(MaxEncodedCount))
+	}
+	w.total = w.zeros
 	next, end := w.first, (MaxIndex+1)<<w.shift
 	open := false
 	for p := 0; p < len(w.tokens); {
@@ -246,11 +247,12 @@ func (w *wire) check() error {
 // apply adds the counts of a checked form, times sign modulo 2^64: 1 adds and
 // ^0 subtracts what was added before. The caller made sure that the total fits.
 func (h *Histogram) apply(w wire, sign uint64) {
-	h.total += w.total * sign
 	h.zeros += w.zeros * sign
+	h.total += w.zeros * sign
 	if len(w.tokens) == 0 {
 		return
 	}
+	var added uint64
 	next, number := w.first, w.first>>w.shift>>Scale
 	o := h.octave(number)
 	sum := o.n
@@ -273,10 +275,19 @@ func (h *Histogram) apply(w wire, sign uint64) {
 			o = h.octave(number)
 			sum = o.n
 		}
+		added += n
 		sum += n * sign
 		o.counts[i&(perOctave-1)] += n * sign
 	}
 	o.n = sum
+	h.total += added * sign
+}
+
+// applyOwn is apply for a form that appendWire wrote, which needs no check.
+func (h *Histogram) applyOwn(b []byte, sign uint64) {
+	if w, err := parseHeader(b); err == nil {
+		h.apply(w, sign)
+	}
 }
 
 // long reads a token of several bytes: n is 0 for one that only skips, size is 0

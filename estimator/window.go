@@ -1,12 +1,142 @@
 package estimator
 
-import "time"
+import (
+	"fmt"
+	"math"
+	"time"
+)
 
-// Window is the last n sub-windows of a stream of samples and their total.
-type Window struct{ total Sample }
+// Window is the last n sub-windows of a stream of samples and their total. What
+// is added joins the total at once and leaves it exactly when its sub-window
+// expires; after a silence of the whole window the total is empty.
+//
+// Time only comes in as an argument, and the latest seen is taken for now: an
+// earlier one adds to the sub-window it belongs to, or is refused if that has
+// expired. Use times with a monotonic reading. A Window is not safe for concurrent
+// use. The open sub-window is kept as a Sample, the closed ones in their wire form
+// (some 10 to 600 bytes).
+type Window struct {
+	sub    time.Duration
+	closed []packed // a ring: sub-window k is at k mod n; that of head is empty
 
-func NewWindow(sub time.Duration, n int) *Window                { return new(Window) }
-func (w *Window) Add(now time.Time, s *Sample)                  { w.total.Merge(s) }
-func (w *Window) Advance(now time.Time)                         {}
-func (w *Window) Total() *Sample                                { return &w.total }
-func (w *Window) DropChanged(limit time.Duration) (dropped int) { return 0 }
+	started bool
+	origin  time.Time // start of sub-window 0
+	head    int64     // the open sub-window
+	oldest  int64     // the first that still takes data, at least head - n + 1
+
+	open    Sample
+	total   Sample
+	refused uint64
+
+	grown         bool // something was added since the last DropChanged
+	older, recent Sample
+}
+
+// packed is a closed sub-window.
+type packed struct {
+	count               uint64
+	completed, censored []byte
+}
+
+// NewWindow returns an empty Window of n sub-windows of length sub. It panics if
+// either is not positive.
+func NewWindow(sub time.Duration, n int) *Window {
+	if sub <= 0 || n <= 0 {
+		panic(fmt.Sprintf("estimator: window of %d sub-windows of %v, want both positive", n, sub))
+	}
+	return &Window{sub: sub, closed: make([]packed, n)}
+}
+
+// Add adds s, which it does not keep, to the sub-window of now. It refuses s whole
+// if that has expired or was dropped, or if the total would saturate.
+func (w *Window) Add(now time.Time, s *Sample) {
+	w.Advance(now)
+	k := w.number(now)
+	if k < w.oldest || !w.fits(s) {
+		w.refused += min(s.Count(), math.MaxUint64-w.refused)
+		return
+	}
+	w.total.Merge(s)
+	w.grown = true
+	if k == w.head {
+		w.open.Merge(s)
+		return
+	}
+	w.recent.Reset()
+	w.unpack(k, &w.recent)
+	w.recent.Merge(s)
+	w.pack(k, &w.recent)
+}
+
+// fits reports whether the total can take s without saturating, so that what is
+// subtracted later is what was added.
+func (w *Window) fits(s *Sample) bool {
+	return w.total.Completed.room(s.Completed.total) == s.Completed.total &&
+		w.total.Censored.room(s.Censored.total) == s.Censored.total
+}
+
+// Advance lets the sub-windows expire that are too old at now. It does nothing
+// when now is before the latest time seen.
+func (w *Window) Advance(now time.Time) {
+	if !w.started {
+		w.started, w.origin = true, now
+		w.oldest = -int64(len(w.closed)) + 1
+	}
+	k := w.number(now)
+	if k <= w.head {
+		return
+	}
+	w.pack(w.head, &w.open)
+	w.open.Reset()
+	n := int64(len(w.closed))
+	for expired := max(w.oldest, w.head-n+1); expired <= min(w.head, k-n); expired++ {
+		w.expire(expired)
+	}
+	w.head = k
+	w.oldest = max(w.oldest, k-n+1)
+}
+
+// number returns the sub-window that t is in.
+func (w *Window) number(t time.Time) int64 {
+	d := t.Sub(w.origin)
+	k := int64(d / w.sub)
+	if d < 0 && d%w.sub != 0 {
+		k--
+	}
+	return k
+}
+
+// Total returns the sum of all sub-windows: a view to read, valid until the next
+// call of another method. Its count is zero when there is nothing to estimate from.
+func (w *Window) Total() *Sample { return &w.total }
+
+// Refused returns how many attempts Add refused.
+func (w *Window) Refused() uint64 { return w.refused }
+
+func (w *Window) slot(k int64) *packed {
+	n := int64(len(w.closed))
+	return &w.closed[(k%n+n)%n]
+}
+
+// pack keeps s as closed sub-window k.
+func (w *Window) pack(k int64, s *Sample) {
+	p := w.slot(k)
+	p.count = s.Count()
+	p.completed = s.Completed.appendWire(p.completed[:0])
+	p.censored = s.Censored.appendWire(p.censored[:0])
+}
+
+// unpack adds closed sub-window k to s.
+func (w *Window) unpack(k int64, s *Sample) {
+	p := w.slot(k)
+	s.Completed.applyOwn(p.completed, 1)
+	s.Censored.applyOwn(p.censored, 1)
+}
+
+// expire takes closed sub-window k from the total.
+func (w *Window) expire(k int64) {
+	p := w.slot(k)
+	w.total.Completed.applyOwn(p.completed, math.MaxUint64)
+	w.total.Censored.applyOwn(p.censored, math.MaxUint64)
+	p.count, p.completed, p.censored = 0, p.completed[:0], p.censored[:0]
+}
