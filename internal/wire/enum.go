@@ -5,8 +5,8 @@ import (
 	"github.com/hedged-project/hedged/policy"
 )
 
-// modeToProto maps what is no mode to MODE_OFF: whoever is in doubt does not hedge.
-func modeToProto(m policy.Mode) hedgedv1.Mode {
+// ModeToProto maps what is no mode to MODE_OFF: whoever is in doubt does not hedge.
+func ModeToProto(m policy.Mode) hedgedv1.Mode {
 	switch m {
 	case policy.ModeActive:
 		return hedgedv1.Mode_MODE_ACTIVE
@@ -17,8 +17,9 @@ func modeToProto(m policy.Mode) hedgedv1.Mode {
 	}
 }
 
-// "A value that the client does not know means MODE_OFF." (policy.proto)
-func modeFromProto(m hedgedv1.Mode) policy.Mode {
+// ModeFromProto follows policy.proto: "A value that the client does not know
+// means MODE_OFF."
+func ModeFromProto(m hedgedv1.Mode) policy.Mode {
 	switch m {
 	case hedgedv1.Mode_MODE_ACTIVE:
 		return policy.ModeActive
@@ -29,7 +30,8 @@ func modeFromProto(m hedgedv1.Mode) policy.Mode {
 	}
 }
 
-func replicaStateToProto(s policy.ReplicaState) hedgedv1.ReplicaState {
+// ReplicaStateToProto maps what is no state to REPLICA_STATE_SERVING.
+func ReplicaStateToProto(s policy.ReplicaState) hedgedv1.ReplicaState {
 	switch s {
 	case policy.ReplicaProbation:
 		return hedgedv1.ReplicaState_REPLICA_STATE_PROBATION
@@ -52,7 +54,8 @@ func replicaStateFromProto(s hedgedv1.ReplicaState) policy.ReplicaState {
 	}
 }
 
-func reasonCodeToProto(c policy.ReasonCode) hedgedv1.ReasonCode {
+// ReasonCodeToProto maps what is no code to REASON_CODE_UNSPECIFIED.
+func ReasonCodeToProto(c policy.ReasonCode) hedgedv1.ReasonCode {
 	switch c {
 	case policy.ReasonOverride:
 		return hedgedv1.ReasonCode_REASON_CODE_OVERRIDE

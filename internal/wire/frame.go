@@ -32,7 +32,7 @@ func FrameToProto(r *report.Report) *hedgedv1.Frame {
 		Sequence:   r.Sequence,
 		Service:    r.Service.String(),
 		Interval:   durationpb.New(r.Interval),
-		Generation: generationToProto(r.Generation),
+		Generation: GenerationToProto(r.Generation),
 		Early:      r.Early,
 		Dropped:    r.Dropped,
 	}}

@@ -23,12 +23,12 @@ const ServicePolicyType = "type.googleapis.com/hedged.v1.ServicePolicy"
 func PolicyToProto(p *policy.Policy, issued time.Time) *hedgedv1.ServicePolicy {
 	m := &hedgedv1.ServicePolicy{
 		Name:          p.Key.String(),
-		Generation:    generationToProto(p.Generation),
-		Mode:          modeToProto(p.Mode),
+		Generation:    GenerationToProto(p.Generation),
+		Mode:          ModeToProto(p.Mode),
 		Budget:        &hedgedv1.Budget{Ratio: p.Budget.Ratio, Burst: p.Budget.Burst, Start: p.Budget.Start},
-		DefaultMethod: methodToProto(p.Default),
+		DefaultMethod: MethodToProto(p.Default),
 		ValidFor:      durationpb.New(p.ValidFor),
-		Reason:        reasonToProto(p.Reason),
+		Reason:        ReasonToProto(p.Reason),
 	}
 	if !issued.IsZero() {
 		m.IssuedAt = timestamppb.New(issued)
@@ -39,14 +39,14 @@ func PolicyToProto(p *policy.Policy, issued time.Time) *hedgedv1.ServicePolicy {
 	if len(p.Methods) > 0 {
 		m.Methods = make(map[string]*hedgedv1.MethodPolicy, len(p.Methods))
 		for name, method := range p.Methods {
-			m.Methods[name] = methodToProto(method)
+			m.Methods[name] = MethodToProto(method)
 		}
 	}
 	if len(p.Replicas) > 0 {
 		m.Replicas = make(map[string]*hedgedv1.ReplicaPolicy, len(p.Replicas))
 		for name, r := range p.Replicas {
 			m.Replicas[name] = &hedgedv1.ReplicaPolicy{
-				State:  replicaStateToProto(r.State),
+				State:  ReplicaStateToProto(r.State),
 				Share:  r.Share,
 				Reason: text(r.Reason),
 			}
@@ -70,7 +70,7 @@ func PolicyFromProto(m *hedgedv1.ServicePolicy) (*policy.Policy, error) {
 	p := &policy.Policy{
 		Key:        key,
 		Generation: generationFromProto(m.GetGeneration()),
-		Mode:       modeFromProto(m.GetMode()),
+		Mode:       ModeFromProto(m.GetMode()),
 		Budget: policy.Budget{
 			Ratio: m.GetBudget().GetRatio(),
 			Burst: m.GetBudget().GetBurst(),
@@ -138,7 +138,8 @@ func PolicyVersion(p *policy.Policy) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-func generationToProto(g policy.Generation) *hedgedv1.Generation {
+// GenerationToProto returns nil for the zero Generation.
+func GenerationToProto(g policy.Generation) *hedgedv1.Generation {
 	if g.IsZero() {
 		return nil
 	}
@@ -149,13 +150,14 @@ func generationFromProto(g *hedgedv1.Generation) policy.Generation {
 	return policy.Generation{Epoch: g.GetEpoch(), Number: g.GetNumber()}
 }
 
-func methodToProto(m policy.Method) *hedgedv1.MethodPolicy {
+// MethodToProto converts one method's part of a policy.
+func MethodToProto(m policy.Method) *hedgedv1.MethodPolicy {
 	return &hedgedv1.MethodPolicy{
 		Delay:               durationpb.New(m.Delay),
 		Probability:         m.Probability,
 		MaxAttempts:         uint32(m.MaxAttempts),
 		NonFatalStatusCodes: append([]uint32(nil), m.NonFatal...),
-		Reason:              reasonToProto(m.Reason),
+		Reason:              ReasonToProto(m.Reason),
 	}
 }
 
@@ -173,11 +175,12 @@ func methodFromProto(m *hedgedv1.MethodPolicy) (policy.Method, error) {
 	}, nil
 }
 
-func reasonToProto(r policy.Reason) *hedgedv1.Reason {
+// ReasonToProto returns nil for the zero Reason.
+func ReasonToProto(r policy.Reason) *hedgedv1.Reason {
 	if r == (policy.Reason{}) {
 		return nil
 	}
-	return &hedgedv1.Reason{Code: reasonCodeToProto(r.Code), Text: text(r.Text)}
+	return &hedgedv1.Reason{Code: ReasonCodeToProto(r.Code), Text: text(r.Text)}
 }
 
 func reasonFromProto(r *hedgedv1.Reason) policy.Reason {

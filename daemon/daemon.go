@@ -1,0 +1,294 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	hedgedv1 "github.com/hedged-project/hedged/api/hedged/v1"
+	"github.com/hedged-project/hedged/control"
+	"github.com/hedged-project/hedged/daemon/state"
+	"github.com/hedged-project/hedged/internal/wire"
+	"github.com/hedged-project/hedged/policy"
+	"github.com/hedged-project/hedged/report"
+	"github.com/hedged-project/hedged/xds"
+)
+
+// maxServices bounds the services of one daemon.
+const maxServices = 10_000
+
+// Daemon is one control plane. New opens what it needs, Run serves.
+type Daemon struct {
+	cfg     Config
+	logger  *slog.Logger
+	started time.Time
+
+	grpcListener, httpListener net.Listener
+
+	state  *state.State
+	cache  *xds.Cache
+	table  *table
+	ingest *ingest
+	xds    *xds.Server
+
+	running context.Context // of the owners and streams; set by Run before anything is served
+	tasks   sync.WaitGroup  // what Run started
+
+	mu     sync.RWMutex
+	owners map[policy.Key]*owner
+}
+
+// New opens the state and the listeners, and puts what is stored in force. The
+// error names what could not be opened. A Daemon that is not Run must be Closed.
+func New(cfg Config) (*Daemon, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Listen == nil {
+		cfg.Listen = net.Listen
+	}
+	st, err := state.Open(cfg.StateDir, cfg.Logger, time.Now)
+	if err != nil {
+		return nil, fmt.Errorf("state: %w", err)
+	}
+	d := &Daemon{
+		cfg:    cfg,
+		logger: cfg.Logger,
+		state:  st,
+		cache:  xds.NewCache(wire.ServicePolicyType),
+		owners: map[policy.Key]*owner{},
+	}
+	d.table = newTable(st, d.cache, cfg.Logger)
+	d.restore()
+	if d.grpcListener, err = cfg.Listen("tcp", cfg.GRPCAddr); err == nil {
+		d.httpListener, err = cfg.Listen("tcp", cfg.HTTPAddr)
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// restore makes an owner for each stored and each configured service, so that
+// the first client that asks gets its policy at once.
+func (d *Daemon) restore() {
+	for key, blob := range d.state.Policies() {
+		d.owners[key] = newOwner(key, d.table, d.rules, d.logger, d.table.restore(key, blob))
+	}
+	for key := range d.cfg.Services {
+		if d.owners[key] == nil {
+			d.owners[key] = newOwner(key, d.table, d.rules, d.logger, nil)
+		}
+	}
+}
+
+// Close releases what New opened. Run does it by itself.
+func (d *Daemon) Close() error {
+	for _, l := range []net.Listener{d.grpcListener, d.httpListener} {
+		if l != nil {
+			l.Close() // closed already where a server served it
+		}
+	}
+	return d.state.Close()
+}
+
+// GRPCAddr and HTTPAddr return the addresses that are listened on.
+func (d *Daemon) GRPCAddr() string { return d.grpcListener.Addr().String() }
+
+// HTTPAddr returns the address of the HTTP listener.
+func (d *Daemon) HTTPAddr() string { return d.httpListener.Addr().String() }
+
+// Run serves until ctx ends, then ends every stream with a status that clients
+// retry, saves the state, and returns within Config.ShutdownTimeout. It may be
+// called once.
+func (d *Daemon) Run(ctx context.Context) error {
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	d.running = running
+	d.started = time.Now()
+
+	d.xds = xds.NewServer(running, d.cache, xds.Options{Logger: d.logger})
+	d.ingest = &ingest{
+		ctx:     running,
+		cadence: d.cfg.Cadence,
+		post:    d.post,
+		logger:  d.logger,
+		sources: map[sourceKey]*source{},
+	}
+	d.tasks.Go(func() { d.ingest.forgetLoop(running) })
+	d.mu.RLock()
+	for _, o := range d.owners {
+		d.tasks.Go(func() { o.run(running) })
+	}
+	d.mu.RUnlock()
+
+	healthServer := health.NewServer()
+	g := d.newGRPCServer(healthServer)
+	h := &http.Server{Handler: d.handler(), ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10}
+	failed := make(chan error, 2)
+	d.tasks.Go(func() { failed <- wrap("serve gRPC", g.Serve(d.grpcListener)) })
+	d.tasks.Go(func() {
+		err := h.Serve(d.httpListener)
+		if errors.Is(err, http.ErrServerClosed) {
+			err = nil
+		}
+		failed <- wrap("serve HTTP", err)
+	})
+
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	stop()
+	healthServer.Shutdown()
+	return errors.Join(err, d.shutdown(g, h))
+}
+
+// shutdown ends what Run started, within the limit.
+func (d *Daemon) shutdown(g *grpc.Server, h *http.Server) error {
+	limit, cancel := context.WithTimeout(context.Background(), d.cfg.ShutdownTimeout)
+	defer cancel()
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		g.GracefulStop() // the handlers of streams end by the context of Run
+	}()
+	select {
+	case <-drained:
+	case <-limit.Done():
+		d.logger.Warn("streams did not end in time", "limit", d.cfg.ShutdownTimeout)
+		g.Stop()
+		<-drained
+	}
+	if err := h.Shutdown(limit); err != nil {
+		h.Close()
+	}
+	d.tasks.Wait()
+	return d.Close()
+}
+
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+func (d *Daemon) newGRPCServer(healthServer *health.Server) *grpc.Server {
+	g := grpc.NewServer(
+		// Our clients ping every 30 s at most; a stock client that pings more
+		// often than this is refused by gRPC itself.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+		// A peer that vanished is noticed within 40 s, and its streams are freed.
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+	)
+	d.xds.Register(g)
+	hedgedv1.RegisterReportServiceServer(g, d.ingest)
+	hedgedv1.RegisterAdminServiceServer(g, &admin{d: d})
+	healthpb.RegisterHealthServer(g, healthServer)
+	reflection.Register(g)
+	return g
+}
+
+// rules returns what the configuration and the operators say of a service.
+func (d *Daemon) rules(key policy.Key) (control.Config, *control.Override) {
+	cfg := d.cfg.service(key)
+	o, ok := d.state.Effective(key)
+	if !ok || o.Cleared {
+		return cfg, nil
+	}
+	return cfg, &control.Override{Mode: o.Mode, HasMode: o.HasMode, Target: o.Target}
+}
+
+// post hands a report to the owner of its service, a new one for a new service.
+func (d *Daemon) post(ctx context.Context, r *report.Report) error {
+	if !r.Generation.IsZero() && d.state.ObserveEpoch(r.Generation.Epoch) {
+		d.logger.Warn("a client holds a policy of a later epoch; policies are numbered anew",
+			"client", r.Source.ID, "its_epoch", r.Generation.Epoch, "epoch", d.state.Epoch())
+		d.review(true)
+	}
+	o, err := d.owner(r.Service)
+	if err != nil {
+		return err
+	}
+	return o.post(ctx, r)
+}
+
+func (d *Daemon) owner(key policy.Key) (*owner, error) {
+	d.mu.RLock()
+	o := d.owners[key]
+	d.mu.RUnlock()
+	if o != nil {
+		return o, nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if o := d.owners[key]; o != nil {
+		return o, nil
+	}
+	if len(d.owners) >= maxServices {
+		return nil, errTooManyServices(key)
+	}
+	o = newOwner(key, d.table, d.rules, d.logger, nil)
+	d.owners[key] = o
+	d.tasks.Go(func() { o.run(d.running) })
+	return o, nil
+}
+
+// review makes every owner decide anew, all at the same time, and returns the
+// services whose policy changed.
+func (d *Daemon) review(renumber bool) []policy.Key {
+	owners := d.sorted(policy.Key{})
+	changed := make([]bool, len(owners))
+	var wg sync.WaitGroup
+	for i, o := range owners {
+		wg.Go(func() {
+			before := o.snapshot.Load().policy.Generation
+			o.review(d.running, renumber)
+			changed[i] = o.snapshot.Load().policy.Generation != before
+		})
+	}
+	wg.Wait()
+	var keys []policy.Key
+	for i, o := range owners {
+		if changed[i] {
+			keys = append(keys, o.key)
+		}
+	}
+	return keys
+}
+
+// sorted returns the owner of key, or all of them by name for the zero Key.
+func (d *Daemon) sorted(key policy.Key) []*owner {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if key != (policy.Key{}) {
+		if o := d.owners[key]; o != nil {
+			return []*owner{o}
+		}
+		return nil
+	}
+	all := make([]*owner, 0, len(d.owners))
+	for _, o := range d.owners {
+		all = append(all, o)
+	}
+	slices.SortFunc(all, func(a, b *owner) int { return strings.Compare(a.key.String(), b.key.String()) })
+	return all
+}

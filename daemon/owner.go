@@ -1,0 +1,198 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/hedged-project/hedged/control"
+	"github.com/hedged-project/hedged/policy"
+	"github.com/hedged-project/hedged/report"
+)
+
+const (
+	tickEvery  = 250 * time.Millisecond
+	inboxSize  = 256 // reports; a full inbox holds up only the streams that post to it
+	maxChanges = 20  // remembered for explain
+)
+
+// owner owns one service: its goroutine alone touches the law and the totals.
+// Others post to it, and read the snapshot that it leaves after each tick.
+type owner struct {
+	key     policy.Key
+	law     *control.Service
+	table   *table
+	rules   func(policy.Key) (control.Config, *control.Override)
+	logger  *slog.Logger
+	inbox   chan *report.Report
+	reviews chan review
+
+	snapshot atomic.Pointer[snapshot]
+
+	inForce *policy.Policy // published last; owned by the goroutine
+	totals  totals
+	changes []change // newest first
+}
+
+// review asks the owner to read its rules again and to decide at once.
+type review struct {
+	renumber bool          // publish under a new generation, whatever the content
+	done     chan struct{} // closed when what was decided is published
+}
+
+// snapshot is a service at one moment. It is never written to again.
+type snapshot struct {
+	status  control.Status
+	policy  *policy.Policy // in force
+	guards  []control.Guard
+	totals  totals
+	changes []change
+}
+
+// change is one published change of policy.
+type change struct {
+	at         time.Time
+	generation policy.Generation
+	mode       policy.Mode
+	method     string // empty: it concerns the service
+	before     time.Duration
+	after      time.Duration
+	reason     policy.Reason
+}
+
+// newOwner prepares a service and decides once, so that it has a policy and a
+// snapshot before anybody asks. stored is what was in force before a restart, or nil.
+func newOwner(key policy.Key, t *table, rules func(policy.Key) (control.Config, *control.Override), logger *slog.Logger, stored *policy.Policy) *owner {
+	cfg, override := rules(key)
+	o := &owner{
+		key:     key,
+		law:     control.New(key, cfg),
+		table:   t,
+		rules:   rules,
+		logger:  logger.With("service", key.String()),
+		inbox:   make(chan *report.Report, inboxSize),
+		reviews: make(chan review),
+		totals:  totals{methods: map[string]*methodTotals{}},
+	}
+	o.law.Configure(cfg, override)
+	if stored != nil {
+		o.law.Restore(stored)
+		o.law.Published(stored)
+		o.inForce = stored
+	}
+	o.tick(time.Now())
+	return o
+}
+
+// run owns the service until ctx ends.
+func (o *owner) run(ctx context.Context) {
+	ticker := time.NewTicker(tickEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case r := <-o.inbox:
+			o.law.Add(time.Now(), r)
+			o.totals.add(r)
+			if r.Early {
+				o.tick(time.Now())
+			}
+		case rv := <-o.reviews:
+			cfg, override := o.rules(o.key)
+			o.law.Configure(cfg, override)
+			if rv.renumber {
+				o.inForce = nil
+			}
+			o.tick(time.Now())
+			close(rv.done)
+		case now := <-ticker.C:
+			o.tick(now)
+		}
+	}
+}
+
+// post hands over a report. It waits while the inbox is full.
+func (o *owner) post(ctx context.Context, r *report.Report) error {
+	select {
+	case o.inbox <- r:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// review makes the owner decide by the rules as they are now, and returns when
+// the outcome is published. running is the context of run.
+func (o *owner) review(running context.Context, renumber bool) {
+	rv := review{renumber: renumber, done: make(chan struct{})}
+	select {
+	case o.reviews <- rv:
+		<-rv.done
+	case <-running.Done():
+	}
+}
+
+// tick decides, publishes what must go out, and leaves a snapshot.
+func (o *owner) tick(now time.Time) {
+	d := o.law.Tick(now)
+	if d.Publish || o.inForce == nil {
+		o.publish(now, d)
+	}
+	o.snapshot.Store(&snapshot{
+		status:  o.law.Status(now),
+		policy:  o.inForce,
+		guards:  d.Guards,
+		totals:  o.totals.clone(),
+		changes: slices.Clone(o.changes),
+	})
+}
+
+func (o *owner) publish(now time.Time, d control.Decision) {
+	p, err := o.table.publish(d.Policy)
+	if err != nil {
+		o.logger.Error("policy not published", "error", err)
+		return
+	}
+	if o.inForce != nil && o.inForce.Generation == p.Generation {
+		return
+	}
+	o.law.Published(p)
+	changes := changesBetween(now, o.inForce, p)
+	o.changes = append(changes, o.changes...)
+	o.changes = o.changes[:min(len(o.changes), maxChanges)]
+	o.inForce = p
+	for _, c := range changes {
+		o.logger.Info("policy changed", "generation", c.generation.String(), "mode", c.mode.String(),
+			"method", c.method, "delay_before", c.before, "delay_after", c.after, "reason", c.reason.Text)
+	}
+}
+
+// changesBetween says what differs, for people. before may be nil.
+func changesBetween(now time.Time, before, after *policy.Policy) []change {
+	var old policy.Policy
+	if before != nil {
+		old = *before
+	}
+	var cs []change
+	if before == nil || old.Mode != after.Mode || old.Budget != after.Budget || old.Reason.Code != after.Reason.Code {
+		cs = append(cs, change{at: now, generation: after.Generation, mode: after.Mode, reason: after.Reason})
+	}
+	names := make([]string, 0, len(after.Methods))
+	for name := range after.Methods {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		m, was := after.Methods[name], old.Methods[name]
+		if m.Delay != was.Delay || m.Probability != was.Probability || m.Reason.Code != was.Reason.Code {
+			cs = append(cs, change{
+				at: now, generation: after.Generation, mode: after.Mode, method: name,
+				before: was.Delay, after: m.Delay, reason: m.Reason,
+			})
+		}
+	}
+	return cs
+}

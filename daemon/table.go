@@ -1,0 +1,102 @@
+package daemon
+
+import (
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	hedgedv1 "github.com/hedged-project/hedged/api/hedged/v1"
+	"github.com/hedged-project/hedged/daemon/state"
+	"github.com/hedged-project/hedged/internal/wire"
+	"github.com/hedged-project/hedged/policy"
+	"github.com/hedged-project/hedged/xds"
+)
+
+// table is the policies in force: numbered, served to clients, saved behind.
+// It is safe for concurrent use.
+type table struct {
+	state  *state.State
+	cache  *xds.Cache
+	logger *slog.Logger
+
+	mu      sync.Mutex
+	entries map[policy.Key]*entry
+}
+
+// entry is one published policy and the version under which clients know it.
+type entry struct {
+	policy  *policy.Policy
+	version string
+}
+
+func newTable(st *state.State, cache *xds.Cache, logger *slog.Logger) *table {
+	return &table{state: st, cache: cache, logger: logger, entries: map[policy.Key]*entry{}}
+}
+
+// version names the content of a policy in an epoch. A restart keeps the epoch,
+// so what clients already hold is not sent again; a new epoch sends it once, so
+// that they learn the generation from which later changes count.
+func version(p *policy.Policy, epoch uint64) string {
+	return wire.PolicyVersion(p) + "-" + strconv.FormatUint(epoch, 36)
+}
+
+// restore puts a stored policy in force under the generation that it has. It
+// returns nil where the blob cannot be used; the service then starts afresh.
+func (t *table) restore(key policy.Key, blob []byte) *policy.Policy {
+	var m hedgedv1.ServicePolicy
+	err := proto.Unmarshal(blob, &m)
+	var p *policy.Policy
+	if err == nil {
+		p, err = wire.PolicyFromProto(&m)
+	}
+	if err == nil && p.Key != key {
+		err = fmt.Errorf("name: %q, want %q", p.Key, key)
+	}
+	if err != nil {
+		t.logger.Error("stored policy refused", "service", key.String(), "error", err)
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.entries[key] = &entry{policy: p, version: version(p, p.Generation.Epoch)}
+	return p
+}
+
+// publish puts p in force and returns the policy that now is: p under a new
+// generation, or the one before where the content is the same. It waits for
+// neither clients nor storage.
+func (t *table) publish(p *policy.Policy) (*policy.Policy, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	epoch := t.state.Epoch()
+	v := version(p, epoch)
+	if e := t.entries[p.Key]; e != nil && e.version == v {
+		return e.policy, t.serve(e)
+	}
+	numbered := *p
+	numbered.Generation = t.state.Next()
+	e := &entry{policy: &numbered, version: version(p, numbered.Generation.Epoch)}
+	if err := t.serve(e); err != nil {
+		return nil, err
+	}
+	t.entries[p.Key] = e
+	blob, err := proto.Marshal(wire.PolicyToProto(e.policy, time.Now()))
+	if err != nil {
+		return nil, fmt.Errorf("marshal policy of %s: %w", p.Key, err)
+	}
+	t.state.SavePolicy(p.Key, blob)
+	return e.policy, nil
+}
+
+// serve hands an entry to the cache, which ignores a version that it has.
+func (t *table) serve(e *entry) error {
+	m := wire.PolicyToProto(e.policy, time.Now())
+	if err := t.cache.Set(wire.ServicePolicyType, e.policy.Key.String(), m, e.version); err != nil {
+		return fmt.Errorf("publish policy of %s: %w", e.policy.Key, err)
+	}
+	return nil
+}
