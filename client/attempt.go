@@ -1,0 +1,201 @@
+package client
+
+import (
+	"context"
+	"reflect"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/hedged-project/hedged/hedge"
+)
+
+// Metadata of a hedge: how many attempts went before it, as gRFC A6 has it, and
+// the same under a name that only hedges carry, by which servers count them.
+const (
+	previousAttemptsKey = "grpc-previous-rpc-attempts"
+	hedgedAttemptKey    = "hedged-attempt"
+)
+
+// attempt is one try of a call, and the context it runs under, by which the
+// picker knows it. The primary runs on the caller's goroutine and writes the
+// caller's reply; a hedge has a goroutine, a reply and call options of its own,
+// of which the caller sees only the winner's.
+type attempt struct {
+	context.Context
+	call  *call
+	index int           // 0: the primary
+	after time.Duration // from the call's start to the attempt's own
+
+	// Guarded by call.mu. Written by the picker.
+	replica  candidate      // picked; zero before
+	sent     bool           // and its server sees it, or will
+	stranded bool           // no replica was left for it
+	pushback hedge.Pushback // that its server asked for
+
+	// Written by the attempt's goroutine until it ends, read once it has.
+	err     error
+	reply   any
+	header  metadata.MD
+	trailer metadata.MD
+	peer    peer.Peer
+}
+
+// attemptKey is the context key of the attempt that a pick is for.
+type attemptKey struct{}
+
+// Value answers for the attempt itself, and for the rest as the call's context does.
+func (a *attempt) Value(key any) any {
+	if _, ok := key.(attemptKey); ok {
+		return a
+	}
+	return a.Context.Value(key)
+}
+
+// attemptOf returns the attempt that a pick is for, or nil. An interceptor may
+// use an attempt's context for a call of its own, to another method.
+func attemptOf(info balancer.PickInfo) *attempt {
+	a, ok := info.Ctx.Value(attemptKey{}).(*attempt)
+	if !ok || a.call.fullMethod != info.FullMethodName {
+		return nil
+	}
+	return a
+}
+
+// done takes what grpc says of a picked attempt at its end.
+func (a *attempt) done(info balancer.DoneInfo) {
+	if info.Err == nil && !info.BytesSent {
+		// "If the SubConn is not ready, this will be called with a nil
+		// parameter" (balancer.PickResult). grpc picks again.
+		a.unpick()
+		return
+	}
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	a.sent = info.BytesSent
+	if info.Err != nil {
+		a.pushback = hedge.ParsePushback(info.Trailer[hedge.PushbackKey])
+	}
+}
+
+// unpick takes a pick back that led to no connection.
+func (a *attempt) unpick() {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	a.replica, a.sent = candidate{}, false
+}
+
+// hedgeContext is the call's context with a hedge's metadata.
+func hedgeContext(ctx context.Context, index int) context.Context {
+	n := strconv.Itoa(index)
+	return metadata.AppendToOutgoingContext(ctx, previousAttemptsKey, n, hedgedAttemptKey, n)
+}
+
+// run is a hedge's goroutine.
+func (a *attempt) run(req any) {
+	c := a.call
+	c.ended(a, c.invoker(a, c.fullMethod, req, a.reply, c.cc, a.options(c.opts)...))
+}
+
+// options returns opts with the places that the attempt fills replaced by its
+// own, and without OnFinish, which is due once for a call: two attempts that
+// share a place overwrite each other's, and race.
+func (a *attempt) options(opts []grpc.CallOption) []grpc.CallOption {
+	own := make([]grpc.CallOption, 0, len(opts))
+	for _, o := range opts {
+		switch o.(type) {
+		case grpc.HeaderCallOption:
+			o = grpc.HeaderCallOption{HeaderAddr: &a.header}
+		case grpc.TrailerCallOption:
+			o = grpc.TrailerCallOption{TrailerAddr: &a.trailer}
+		case grpc.PeerCallOption:
+			o = grpc.PeerCallOption{PeerAddr: &a.peer}
+		case grpc.OnFinishCallOption:
+			continue
+		}
+		own = append(own, o)
+	}
+	return own
+}
+
+// deliver gives the caller what the attempt received. Only the caller's
+// goroutine may call it, once the primary's invoker has returned.
+func (a *attempt) deliver(reply any, opts []grpc.CallOption) {
+	if a.err == nil {
+		moveMessage(reply, a.reply)
+	}
+	for _, o := range opts {
+		switch o := o.(type) {
+		case grpc.HeaderCallOption:
+			*o.HeaderAddr = a.header
+		case grpc.TrailerCallOption:
+			*o.TrailerAddr = a.trailer
+		case grpc.PeerCallOption:
+			*o.PeerAddr = a.peer
+		}
+	}
+}
+
+// withoutFinish returns opts without OnFinish; opts itself when it has none.
+func withoutFinish(opts []grpc.CallOption) []grpc.CallOption {
+	for i, o := range opts {
+		if _, ok := o.(grpc.OnFinishCallOption); !ok {
+			continue
+		}
+		rest := append(make([]grpc.CallOption, 0, len(opts)-1), opts[:i]...)
+		for _, o := range opts[i+1:] {
+			if _, ok := o.(grpc.OnFinishCallOption); !ok {
+				rest = append(rest, o)
+			}
+		}
+		return rest
+	}
+	return opts
+}
+
+// finish runs the caller's OnFinish options.
+func finish(opts []grpc.CallOption, err error) {
+	for _, o := range opts {
+		if o, ok := o.(grpc.OnFinishCallOption); ok {
+			o.OnFinish(err)
+		}
+	}
+}
+
+// newMessage returns an empty message of m's type, or false when m is nothing
+// that could be copied into: no pointer, or nil.
+func newMessage(m any) (any, bool) {
+	if p, ok := m.(proto.Message); ok {
+		return p.ProtoReflect().New().Interface(), p.ProtoReflect().IsValid()
+	}
+	v := reflect.ValueOf(m)
+	if v.Kind() != reflect.Pointer || v.IsNil() {
+		return nil, false
+	}
+	return reflect.New(v.Type().Elem()).Interface(), true
+}
+
+// moveMessage makes dst what src is; src, of the same type, is not used again.
+func moveMessage(dst, src any) {
+	if d, ok := dst.(proto.Message); ok {
+		proto.Reset(d)
+		proto.Merge(d, src.(proto.Message))
+		return
+	}
+	reflect.ValueOf(dst).Elem().Set(reflect.ValueOf(src).Elem())
+}
+
+// copyRequest returns a request for hedges, which may still be reading theirs
+// after the call has returned and the caller has put its own to another use.
+// Requests that are no proto messages are shared.
+func copyRequest(req any) any {
+	if p, ok := req.(proto.Message); ok {
+		return proto.Clone(p)
+	}
+	return req
+}
