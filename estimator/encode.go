@@ -223,8 +223,8 @@ func (w *wire) check() error {
 			return errNoCount
 		case n > MaxEncodedCount:
 			return fmt.Errorf("count is %d, want at most %d", n, uint64(MaxEncodedCount))
-		case gap > uint64(end):
-			return fmt.Errorf("gap is %d, want at most %d", gap, end)
+		case gap > uint64(end-w.first):
+			return fmt.Errorf("gap is %d, want at most %d", gap, end-w.first)
 		}
 		next += int(gap)
 		w.total += n
