@@ -1,0 +1,77 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	hedgedv1 "github.com/hedged-project/hedged/api/hedged/v1"
+	"github.com/hedged-project/hedged/internal/wire"
+)
+
+// deliver sends the frames of the outbox on one report stream until it breaks
+// or ctx ends; answered tells whether the daemon sent anything.
+func (b *outbox) deliver(ctx context.Context, conn *grpc.ClientConn, wait bool, l Listener) (answered bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stream, err := hedgedv1.NewReportServiceClient(conn).Report(ctx, grpc.WaitForReady(wait))
+	if err != nil {
+		return false, err
+	}
+	var receiving sync.WaitGroup
+	receiving.Go(func() {
+		for {
+			answer, err := stream.Recv()
+			if err != nil {
+				cancel(err)
+				return
+			}
+			answered = true
+			b.answer(answer, l)
+		}
+	})
+	b.connect()
+	err = b.send(ctx, stream)
+	b.disconnect()
+	if !errors.Is(err, io.EOF) { // that is: Recv knows the error
+		cancel(err)
+	}
+	receiving.Wait()
+	return answered, context.Cause(ctx)
+}
+
+// send sends the source, and frames as they come, until sending fails or ctx ends.
+func (b *outbox) send(ctx context.Context, stream grpc.BidiStreamingClient[hedgedv1.ReportRequest, hedgedv1.ReportResponse]) error {
+	source := &hedgedv1.ReportRequest_Source{Source: wire.SourceToProto(b.source)}
+	if err := stream.Send(&hedgedv1.ReportRequest{Message: source}); err != nil {
+		return err
+	}
+	for {
+		f, changed := b.next()
+		if f == nil {
+			select {
+			case <-changed:
+				continue
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		if err := stream.Send(&hedgedv1.ReportRequest{Message: &hedgedv1.ReportRequest_Frame{Frame: f}}); err != nil {
+			return err
+		}
+	}
+}
+
+func (b *outbox) answer(a *hedgedv1.ReportResponse, l Listener) {
+	l.Heard()
+	if a.Cadence != nil {
+		l.SetCadence(a.Cadence.AsDuration())
+	}
+	if a.Refused != "" {
+		l.Refused(a.Refused)
+	}
+	b.acknowledge(a.Acknowledged)
+}
