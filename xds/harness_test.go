@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+	"pgregory.net/rapid"
 
 	"github.com/hedged-project/hedged/xds"
 )
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // world is a server on an in-memory connection, in a bubble of synthetic time:
 // "nothing more is sent" is then a fact and not a wait that was long enough.
 type world struct {
-	t      testing.TB
+	t      rapid.TB
 	cache  *xds.Cache
 	server *xds.Server
 	stop   context.CancelFunc // of the server's context
@@ -44,7 +45,7 @@ func bubble(t *testing.T, f func(t *testing.T, w *world)) {
 	})
 }
 
-func start(t testing.TB, cache *xds.Cache) *world {
+func start(t rapid.TB, cache *xds.Cache) *world {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &world{t: t, cache: cache, stop: cancel, server: xds.NewServer(ctx, cache, xds.Options{})}
@@ -101,7 +102,7 @@ func (w *world) state(name string) xds.ResourceState {
 
 // inbox is the receiving half of a stream: a goroutine reads all there is.
 type inbox[R any] struct {
-	t    testing.TB
+	t    rapid.TB
 	got  chan R
 	err  error // valid once got is closed
 	quit context.CancelFunc
@@ -171,7 +172,7 @@ func (in *inbox[R]) failure() error {
 	}
 }
 
-func newInbox[R any](t testing.TB) (context.Context, *inbox[R]) {
+func newInbox[R any](t rapid.TB) (context.Context, *inbox[R]) {
 	ctx, cancel := context.WithCancel(context.Background())
 	return ctx, &inbox[R]{t: t, got: make(chan R, 10_000), quit: cancel}
 }
@@ -258,7 +259,7 @@ func (c *deltaClient) nack(r *discovery.DeltaDiscoveryResponse, reason string) {
 }
 
 // texts returns the contents of a state-of-the-world response.
-func texts(t testing.TB, r *discovery.DiscoveryResponse) []string {
+func texts(t rapid.TB, r *discovery.DiscoveryResponse) []string {
 	t.Helper()
 	var all []string
 	for _, a := range r.GetResources() {
@@ -271,7 +272,7 @@ func texts(t testing.TB, r *discovery.DiscoveryResponse) []string {
 	return all
 }
 
-func wantTexts(t testing.TB, r *discovery.DiscoveryResponse, want ...string) {
+func wantTexts(t rapid.TB, r *discovery.DiscoveryResponse, want ...string) {
 	t.Helper()
 	if got := texts(t, r); !slices.Equal(got, want) {
 		t.Fatalf("response carries %q, want %q", got, want)
@@ -279,7 +280,7 @@ func wantTexts(t testing.TB, r *discovery.DiscoveryResponse, want ...string) {
 }
 
 // wantChange checks resources ("name=text") and removed names of a delta response.
-func wantChange(t testing.TB, r *discovery.DeltaDiscoveryResponse, resources, removed []string) {
+func wantChange(t rapid.TB, r *discovery.DeltaDiscoveryResponse, resources, removed []string) {
 	t.Helper()
 	var got []string
 	for _, res := range r.GetResources() {

@@ -1,0 +1,211 @@
+package xds_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/hedged-project/hedged/xds"
+)
+
+// A client that stops reading, under publishes every 10 ms to 20 types or 1,000
+// names: no publish waits (in synthetic time: takes any time at all), the other
+// clients are current after each, and the one that stopped gets the newest
+// content only, once it reads again.
+func TestStoppedReaderHoldsNobodyUp(t *testing.T) {
+	padding := strings.Repeat(".", 200) // fills the flow-control window many times over
+	for _, tt := range []struct{ types, names int }{{20, 50}, {1, 1000}} {
+		t.Run(fmt.Sprintf("%d types of %d names", tt.types, tt.names), func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				typ := func(i int) string { return fmt.Sprintf("type.googleapis.com/test.T%d", i) }
+				names := manyNames(tt.names)
+				for i := range tt.types {
+					for _, name := range names {
+						w.setType(typ(i), name, "v0"+padding)
+					}
+				}
+				stopped, reader := w.silentSotW(), w.delta()
+				for i := range tt.types {
+					if err := stopped.stream.Send(&discovery.DiscoveryRequest{TypeUrl: typ(i), ResourceNames: names}); err != nil {
+						t.Fatal(err)
+					}
+					reader.send(&discovery.DeltaDiscoveryRequest{TypeUrl: typ(i), ResourceNamesSubscribe: names})
+				}
+				for _, r := range reader.take() {
+					reader.send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()})
+				}
+				const rounds = 200
+				for round := 1; round <= rounds; round++ {
+					time.Sleep(10 * time.Millisecond)
+					began := time.Now()
+					version := fmt.Sprintf("v%d", round)
+					for i := range tt.types {
+						w.setType(typ(i), names[round%tt.names], version+padding)
+					}
+					if d := time.Since(began); d != 0 {
+						t.Fatalf("round %d: publishing waited %v", round, d)
+					}
+					got := reader.take()
+					if len(got) != tt.types {
+						t.Fatalf("round %d: the reader got %d responses, want %d", round, len(got), tt.types)
+					}
+					for _, r := range got {
+						if v := r.GetResources()[0].GetVersion(); v != version+padding {
+							t.Fatalf("round %d: the reader got %.10q", round, v)
+						}
+						reader.send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()})
+					}
+				}
+
+				stopped.read(stopped.stream.Recv)
+				messages := 0
+				last := map[string]*discovery.DiscoveryResponse{}
+				for {
+					got := stopped.take()
+					if len(got) == 0 {
+						break
+					}
+					for _, r := range got {
+						messages++
+						last[r.GetTypeUrl()] = r
+						_ = stopped.stream.Send(&discovery.DiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce(),
+							VersionInfo: r.GetVersionInfo(), ResourceNames: names})
+					}
+				}
+				if messages > 2*tt.types {
+					t.Errorf("the stopped reader got %d messages for %d types and %d rounds, want at most 2 a type", messages, tt.types, rounds)
+				}
+				for _, c := range w.server.Clients() {
+					for _, r := range c.Resources {
+						if !r.Current {
+							t.Fatalf("not current at the end: %v %+v", c.Kind, r)
+						}
+					}
+				}
+				if len(last) != tt.types {
+					t.Errorf("the stopped reader got %d types, want %d", len(last), tt.types)
+				}
+			})
+		})
+	}
+}
+
+// A server goes away under 200 streams and another takes its place: all have
+// the content again, and what they still hold is not sent again.
+func TestReconnectStorm(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		const streams = 200
+		w.set("same", "v1")
+		w.set("changed", "v1")
+		connect := func(w *world, held map[string]string) []*deltaClient {
+			clients := make([]*deltaClient, streams)
+			for i := range clients {
+				clients[i] = w.delta()
+				clients[i].send(&discovery.DeltaDiscoveryRequest{
+					ResourceNamesSubscribe: []string{"same", "changed"}, InitialResourceVersions: held,
+				})
+			}
+			return clients
+		}
+		for _, c := range connect(w, nil) {
+			r := c.one()
+			wantChange(t, r, []string{"changed=v1", "same=v1"}, nil)
+			c.ack(r)
+		}
+		w.stop()
+		w.server.Wait()
+
+		again := start(t, xds.NewCache(color))
+		defer again.end()
+		again.set("same", "v1")
+		again.set("changed", "v2")
+		for _, c := range connect(again, map[string]string{"same": "v1", "changed": "v1"}) {
+			r := c.one()
+			wantChange(t, r, []string{"changed=v2"}, nil)
+			c.ack(r)
+		}
+		synctest.Wait()
+		for _, c := range again.server.Clients() {
+			for _, r := range c.Resources {
+				if !r.Current {
+					t.Fatalf("%+v", r)
+				}
+			}
+		}
+		if s := again.server.Stats(); s.OpenDelta != streams || s.Responses != streams {
+			t.Errorf("stats: %+v", s)
+		}
+	})
+}
+
+// Streams that end leave nothing behind.
+func TestEndedStreamsLeaveNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		for i := range 300 {
+			c := w.delta()
+			c.subscribe(manyNames(20)...)
+			if i%3 == 0 {
+				c.one()
+			}
+			c.quit()
+		}
+		synctest.Wait()
+		if n := xds.Indexed(w.server); n != 0 {
+			t.Errorf("%d names still watched", n)
+		}
+		if got := len(w.server.Clients()); got != 0 {
+			t.Errorf("%d clients left", got)
+		}
+	})
+}
+
+// A publish under 1,000 streams that watch the name and never answer.
+func BenchmarkPublish1000IdleWatchers(b *testing.B) {
+	w, end := watched(b, 1000)
+	defer end()
+	versions := [2]string{"a", "b"}
+	content := make([]byte, 1000)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if err := w.SetBytes(color, "x", content, versions[i%2]); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// From a publish until the last of 1,000 streams has handed the content to its
+// transport and got the answer; without gRPC.
+func BenchmarkFanOut1000(b *testing.B) {
+	const streams = 1000
+	cache := xds.NewCache(color)
+	ctx, cancel := context.WithCancel(context.Background())
+	server := xds.NewServer(ctx, cache, xds.Options{})
+	delivered := make(chan struct{}, streams)
+	closeAll := xds.Acknowledging(server, streams, color, "x", delivered)
+	defer func() { closeAll(); cancel(); server.Wait() }()
+	versions := [2]string{"a", "b"}
+	content := make([]byte, 1000)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if err := cache.SetBytes(color, "x", content, versions[i%2]); err != nil {
+			b.Fatal(err)
+		}
+		for range streams {
+			<-delivered
+		}
+	}
+}
+
+// watched returns the cache of a server with streams that watch x and do not answer.
+func watched(b *testing.B, streams int) (*xds.Cache, func()) {
+	cache := xds.NewCache(color)
+	ctx, cancel := context.WithCancel(context.Background())
+	server := xds.NewServer(ctx, cache, xds.Options{})
+	closeAll := xds.Idle(server, streams, color, "x")
+	return cache, func() { closeAll(); cancel(); server.Wait() }
+}
