@@ -186,8 +186,8 @@ func methodReport(kind report.Kind, m *hedgedv1.MethodReport) (*report.Method, e
 		if !ok {
 			return nil, fmt.Errorf("suppressed: key %.40q is unknown, want a suppression such as %q", name, policy.SuppressedBudget)
 		}
-		if err := part("suppressed["+name+"]", n, "calls", out.Calls); err != nil {
-			return nil, err
+		if err := part("", n, "calls", out.Calls); err != nil {
+			return nil, fmt.Errorf("suppressed[%q]%w", name, err)
 		}
 		out.Suppressed[s] = n
 	}
@@ -285,5 +285,8 @@ func histogram(field string, h *estimator.Histogram, b []byte) error {
 	if err := h.UnmarshalBinary(b); err != nil {
 		return fmt.Errorf("%s: %w", field, err)
 	}
-	return count(field+" observations", h.Count())
+	if n := h.Count(); n > MaxCount {
+		return fmt.Errorf("%s: %d observations, want at most %d", field, n, uint64(MaxCount))
+	}
+	return nil
 }

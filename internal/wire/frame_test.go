@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -202,7 +203,7 @@ func TestFrameRefused(t *testing.T) {
 		{"more unsent than hedges", func(f *hedgedv1.Frame) { method(f).CancelledUnsent = 100_046 }, inMethod + `cancelled_unsent: 100046, want at most 100000 more than the 45 of hedges`},
 		{"more wins than calls", func(f *hedgedv1.Frame) { method(f).Wins = 101_001 }, inMethod + `wins: 101001, want at most`},
 		{"more failures than calls", func(f *hedgedv1.Frame) { method(f).Failures = 101_001 }, inMethod + `failures: 101001, want at most`},
-		{"more suppressed than calls", func(f *hedgedv1.Frame) { method(f).Suppressed["budget"] = 101_001 }, inMethod + `suppressed[budget]: 101001, want at most`},
+		{"more suppressed than calls", func(f *hedgedv1.Frame) { method(f).Suppressed["budget"] = 101_001 }, inMethod + `suppressed["budget"]: 101001, want at most`},
 		{"unknown suppression", func(f *hedgedv1.Frame) { method(f).Suppressed["moon"] = 1 }, inMethod + `suppressed: key "moon" is unknown`},
 		{"10 KB suppression", func(f *hedgedv1.Frame) { method(f).Suppressed[long] = 1 }, inMethod + `suppressed: key "xxxxx`},
 		{"17 suppressions", func(f *hedgedv1.Frame) {
@@ -228,7 +229,7 @@ func TestFrameRefused(t *testing.T) {
 			h.RecordN(time.Millisecond, 1e9)
 			h.RecordN(time.Second, 1)
 			replica(f).HedgeCompleted, _ = h.AppendBinary(nil)
-		}, inReplica + `hedge_completed observations: 1000000001, want at most 1000000000`},
+		}, inReplica + `hedge_completed: 1000000001 observations, want at most 1000000000`},
 		{"a client's server part", func(f *hedgedv1.Frame) { method(f).Server = &hedgedv1.ServerReport{Attempts: 1} }, inMethod + `server: set by a client, want it absent`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -300,6 +301,77 @@ func TestFrameWithoutItsParts(t *testing.T) {
 	if r.Interval != 0 || !r.Generation.IsZero() || r.Methods["/a.B/C"] == nil || r.Methods["/a.B/D"].Replicas["r1"] == nil {
 		t.Errorf("got %+v", r)
 	}
+}
+
+// A histogram of a few bytes that asks for terabytes, or that was cut or
+// damaged, costs its sender that one frame and the receiver next to nothing.
+func TestHostileHistogramsCostNothing(t *testing.T) {
+	huge := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f} // 2^63 - 1 as a varint
+	layout := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+	head := []byte{1<<5 | 6, 0, 0} // version 1, scale 6, no zeros, first bucket 0
+	valid := layout(head, []byte{0, 0xfe, 64, 0})
+	for name, b := range map[string][]byte{
+		"gap of 2^63":               layout(head, []byte{0, 0xfe}, huge, []byte{0}),
+		"count of 2^63":             layout(head, []byte{0xff}, huge),
+		"zeros of 2^63":             layout(head[:1], huge),
+		"first bucket at 2^62":      layout(head[:2], huge, []byte{0}),
+		"many gaps":                 layout(head, bytes.Repeat([]byte{0xfe, 0xff, 0x0f}, 5000), []byte{0}),
+		"counts beyond the buckets": layout(head, bytes.Repeat([]byte{0}, 16000)),
+		"gap without a count":       valid[:len(valid)-1],
+		"cut inside a number":       layout(head, []byte{0xff, 0x80}),
+		"unknown version":           layout([]byte{7<<5 | 6}, valid[1:]),
+		"coarser scale":             layout([]byte{1<<5 | 2}, valid[1:]),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := FrameToProto(validReport(1, 1))
+			replica := f.Methods["/shop.Search/Method0"].Replicas["10.0.0.0:8080"]
+			replica.HedgeCensored = valid
+			if _, err := FrameFromProto(clientSource(), f); err != nil {
+				t.Fatalf("refused the frame before it was spoilt: %v", err)
+			}
+			replica.HedgeCensored = b
+			var err error
+			cost := allocated(func() { _, err = FrameFromProto(clientSource(), f) })
+			refused(t, err, `replicas["10.0.0.0:8080"].hedge_censored: `)
+			if cost > 64<<10 {
+				t.Errorf("refusing it allocated %d bytes, want at most 64 KiB", cost)
+			}
+		})
+	}
+}
+
+// The dearest frame there is touches an octave with every three bytes. What a
+// daemon allocates for a frame is bounded by the frame's own size.
+func TestDearestFrameIsBounded(t *testing.T) {
+	var h estimator.Histogram
+	for d := time.Duration(1); d < 4096*time.Second; d *= 2 {
+		h.Record(d)
+	}
+	r := validReport(1, 0)
+	for i := range 500 {
+		sample := estimator.Sample{Completed: h, Censored: h}
+		r.Methods["/shop.Search/Method0"].Replicas[fmt.Sprint(i)] = &report.Replica{Primary: sample, Hedge: sample}
+	}
+	f := FrameToProto(r)
+	size := uint64(proto.Size(f))
+	var err error
+	cost := allocated(func() { _, err = FrameFromProto(clientSource(), f) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cost > 256*size {
+		t.Errorf("a frame of %d bytes allocated %d, want at most 256 times its size", size, cost)
+	}
+	t.Logf("%d bytes allocated for %d", cost, size)
+}
+
+// allocated returns the bytes that f allocates.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
 }
 
 // The widest histogram there is fits the bound on its bytes, so that an honest
