@@ -1,23 +1,67 @@
 package control
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/hedged-project/hedged/policy"
 	"github.com/hedged-project/hedged/report"
 )
 
+const (
+	// After a restart the stored policy holds for this long without data: clients
+	// may take as long to find the daemon again.
+	restoreGrace = time.Minute
+
+	// Clients that are told apart; of others only the counts are taken in.
+	maxClients = 20000
+)
+
 // Service is the state of one service. It is not safe for concurrent use: one
 // goroutine owns it.
+//
+// The order in which reports arrive between two Ticks changes nothing, and no
+// report, however false, makes a policy that does not validate. What is not
+// bounded yet is the weight of one client's latencies in the fleet's.
 type Service struct {
 	key      policy.Key
 	cfg      Config
 	override Override
+
+	counts    ring // of the service, all methods
+	methods   map[string]*method
+	probation *probation
+	clients   map[client]*clientState
+
+	budget     policy.Budget  // burst and start, kept against jitter
+	inForce    *policy.Policy // the last that was to be published; nil: none
+	generation policy.Generation
+	graceUntil time.Time // zero until the first Tick
+}
+
+type client struct {
+	id          string
+	incarnation uint64
+}
+
+type clientState struct {
+	lastSeen   time.Time
+	generation policy.Generation // of its last report
 }
 
 // New returns a Service that has seen nothing. cfg must validate.
 func New(key policy.Key, cfg Config) *Service {
-	return &Service{key: key, cfg: cfg.clone()}
+	s := &Service{
+		key:       key,
+		methods:   map[string]*method{},
+		probation: newProbation(),
+		clients:   map[client]*clientState{},
+	}
+	s.Configure(cfg, nil)
+	s.budget = unknownBudget(s.target())
+	return s
 }
 
 // Configure replaces configuration and override (nil: none); both must
@@ -31,21 +75,292 @@ func (s *Service) Configure(cfg Config, o *Override) {
 }
 
 // Restore makes p, which must validate, the policy in force after a restart:
-// until there is data its delays are served as they are.
-func (s *Service) Restore(p *policy.Policy) {}
+// until there is data, its delays are served as they are, for at most a minute.
+// Call it before the first Add.
+func (s *Service) Restore(p *policy.Policy) {
+	s.inForce = p
+	s.generation = p.Generation
+	s.budget = p.Budget
+	for name, from := range p.Methods {
+		if len(s.methods) >= maxMethods {
+			break
+		}
+		m := newMethod(name)
+		held := from
+		m.restored = &held
+		if from.Reason.Code != policy.ReasonNoData { // else it is the default delay
+			m.delay, m.since = from.Delay, p.Generation
+		}
+		s.methods[name] = m
+	}
+	for name, r := range p.Replicas {
+		s.probation.restore(name, r)
+	}
+}
 
 // Published tells the Service that p, the Policy of its latest Decision with its
-// Generation set, is what clients are getting. From then on reports that name
-// that generation or a later one say what p does.
-func (s *Service) Published(p *policy.Policy) {}
+// Generation set, is what clients are getting. What they count under that
+// generation or a later one is then held against the delays that p gave them.
+func (s *Service) Published(p *policy.Policy) {
+	s.generation = p.Generation
+	for name, m := range s.methods {
+		if m.since.IsZero() && m.delay > 0 && p.Methods[name].Delay == m.delay {
+			m.since = p.Generation
+		}
+	}
+}
 
 // Add takes in a report that arrived at now.
-func (s *Service) Add(now time.Time, r *report.Report) {}
+func (s *Service) Add(now time.Time, r *report.Report) {
+	total := s.counts.at(now)
+	if r.Source.Kind == report.Server {
+		for name, from := range r.Methods {
+			t := tally{served: from.Served}
+			total.add(&t)
+			if m := s.methods[name]; m != nil {
+				m.counts.at(now).add(&t)
+			}
+		}
+		return
+	}
+	before := s.seen(now, r)
+	total.clientTime += min(max(r.Interval, 0), Window)
+	for _, name := range slices.Sorted(maps.Keys(r.Methods)) {
+		from := r.Methods[name]
+		t := tally{
+			calls:      from.Calls,
+			safe:       from.Safe,
+			eligible:   from.Eligible,
+			hedges:     from.Hedges,
+			unsent:     from.CancelledUnsent,
+			wins:       from.Wins,
+			failures:   from.Failures,
+			suppressed: from.Suppressed,
+		}
+		m := s.method(name)
+		for replica, seen := range from.Replicas {
+			t.ended += seen.Primary.Count()
+			if m != nil {
+				m.latency.Add(now, &seen.Primary)
+			}
+			s.probation.add(now, replica, name, r.Source.Zone, &seen.Primary, seen.Failed)
+		}
+		if m != nil {
+			if s.forced(m, before, r.Generation) {
+				t.forcedSafe, t.forcedEligible = from.Safe, from.Eligible
+			}
+			m.lastSeen = now
+			m.counts.at(now).add(&t)
+		}
+		total.add(&t)
+	}
+}
+
+// seen remembers the client, and returns the generation of its report before.
+func (s *Service) seen(now time.Time, r *report.Report) policy.Generation {
+	key := client{r.Source.ID, r.Source.Incarnation}
+	c := s.clients[key]
+	if c == nil {
+		c = &clientState{}
+		if len(s.clients) < maxClients {
+			s.clients[key] = c
+		}
+	}
+	before := c.generation
+	c.lastSeen, c.generation = now, r.Generation
+	return before
+}
+
+// forced reports whether the client had m's delay in force in the whole
+// interval: in the first report of a generation part of the calls are older.
+func (s *Service) forced(m *method, before, now policy.Generation) bool {
+	return !m.since.IsZero() &&
+		before.Compare(m.since) >= 0 && now.Compare(m.since) >= 0 &&
+		now.Compare(s.generation) <= 0
+}
+
+// method returns the method of that name, or nil when too many are tracked.
+func (s *Service) method(name string) *method {
+	m := s.methods[name]
+	if m == nil && len(s.methods) < maxMethods {
+		m = newMethod(name)
+		s.methods[name] = m
+	}
+	return m
+}
 
 // Tick decides. Call it every 250 ms, and at once after an early report.
 func (s *Service) Tick(now time.Time) Decision {
-	return Decision{Policy: &policy.Policy{Key: s.key, ValidFor: s.cfg.ValidFor}}
+	if s.graceUntil.IsZero() {
+		s.graceUntil = now.Add(restoreGrace)
+	}
+	s.forget(now)
+	window := s.counts.sum(now, windowSubs)
+	rate := float64(window.calls) / Window.Seconds()
+	s.probation.tick(now, s.cfg.ProbationCap, rate)
+	_, serving := s.probation.census()
+	target := s.target()
+	s.budget = nextBudget(s.budget, target, window, len(s.clients))
+
+	fallback := policy.Method{
+		Delay:       s.cfg.DefaultDelay,
+		Probability: 1,
+		MaxAttempts: s.cfg.MaxAttempts,
+		NonFatal:    s.cfg.NonFatal,
+		Reason: policy.Reason{
+			Code: policy.ReasonNoData,
+			Text: "methods that are not listed have no estimate" + fallbackText(s.cfg.DefaultDelay),
+		},
+	}
+	p := &policy.Policy{
+		Key:      s.key,
+		Budget:   s.budget,
+		Throttle: s.cfg.Throttle,
+		Default:  fallback,
+		Methods:  make(map[string]policy.Method, len(s.methods)),
+		Replicas: s.probation.policies(),
+		ValidFor: s.cfg.ValidFor,
+	}
+	in := setting{
+		cfg:      s.cfg,
+		target:   target,
+		serving:  serving,
+		grace:    now.Before(s.graceUntil),
+		fallback: fallback,
+	}
+	var byMethod []Guard
+	var decided [policy.ReasonTracking + 1]int
+	for _, name := range slices.Sorted(maps.Keys(s.methods)) {
+		m, guards := s.methods[name].decide(now, in)
+		p.Methods[name] = m
+		byMethod = append(byMethod, guards...)
+		decided[m.Reason.Code]++
+	}
+	guards := s.guards(window, serving, decided)
+	p.Mode = s.mode()
+	for i := range guards {
+		if guards[i].Decided {
+			p.Reason = policy.Reason{Code: guards[i].Code, Text: guards[i].Text}
+		}
+	}
+	d := Decision{
+		Policy:   p,
+		Publish:  s.inForce == nil || !same(s.inForce, p),
+		Tightens: s.inForce != nil && tightens(s.inForce, p),
+		Guards:   append(guards, byMethod...),
+	}
+	if d.Publish {
+		s.inForce = p
+	}
+	return d
+}
+
+// guards asks the guards of the service in their order, the last of which
+// decided; decided counts the methods by what decided them.
+func (s *Service) guards(window tally, serving int, decided [policy.ReasonTracking + 1]int) []Guard {
+	guards := make([]Guard, 0, 6)
+	ask := func(code policy.ReasonCode, yes bool, text string) bool {
+		guards = append(guards, Guard{Code: code, Decided: yes, Text: text})
+		return yes
+	}
+	if ask(policy.ReasonOverride, s.override.HasMode, s.overrideText()) {
+		return guards
+	}
+	configured := "the operator configured it as " + s.cfg.Mode.String()
+	if !s.cfg.Configured {
+		configured = "nobody configured it: it measures and advises, and hedges when an operator says on"
+	}
+	if ask(policy.ReasonNotConfigured, !s.cfg.Configured, configured) {
+		return guards
+	}
+	none := func(code policy.ReasonCode) bool { return decided[code] == len(s.methods) }
+	if ask(policy.ReasonNoData, none(policy.ReasonNoData),
+		fmt.Sprintf("%d of %d methods have no estimate", decided[policy.ReasonNoData], len(s.methods))) {
+		return guards
+	}
+	if ask(policy.ReasonTooFewReplicas, decided[policy.ReasonTooFewReplicas] > 0,
+		fmt.Sprintf("%d replicas in normal service, hedging needs %d", serving, minServing)) {
+		return guards
+	}
+	if ask(policy.ReasonFailing, none(policy.ReasonFailing),
+		fmt.Sprintf("%d of %d methods fail too often", decided[policy.ReasonFailing], len(s.methods))) {
+		return guards
+	}
+	load := window.load()
+	text := fmt.Sprintf("%s calls in %v", commas(load.Calls), Window)
+	if extra, ok := load.ExtraLoad(); ok {
+		text += fmt.Sprintf("; extra load %s of %s", percent(extra), percent(s.target()))
+	}
+	ask(policy.ReasonTracking, true, fmt.Sprintf("%s; each client earns %s hedges a call, holds at most %s and starts with %s",
+		text, number(s.budget.Ratio), number(s.budget.Burst), number(s.budget.Start)))
+	return guards
+}
+
+func (s *Service) overrideText() string {
+	switch {
+	case s.override.HasMode:
+		return "an operator said " + s.override.Mode.String()
+	case s.override.Target != 0:
+		return "no mode; an operator set the target to " + percent(s.override.Target)
+	}
+	return "none"
+}
+
+func (s *Service) mode() policy.Mode {
+	switch {
+	case s.override.HasMode:
+		return s.override.Mode
+	case !s.cfg.Configured:
+		return policy.ModeShadow
+	}
+	return s.cfg.Mode
+}
+
+func (s *Service) target() float64 {
+	if s.override.Target != 0 {
+		return s.override.Target
+	}
+	return s.cfg.Target
+}
+
+// forget drops clients and methods that are gone.
+func (s *Service) forget(now time.Time) {
+	for key, c := range s.clients {
+		if now.Sub(c.lastSeen) > Window {
+			delete(s.clients, key)
+		}
+	}
+	for name, m := range s.methods {
+		if m.lastSeen.IsZero() { // restored
+			m.lastSeen = now
+		}
+		if now.Sub(m.lastSeen) > forgetMethod {
+			delete(s.methods, name)
+		}
+	}
 }
 
 // Status says what was measured and what is in force.
-func (s *Service) Status(now time.Time) Status { return Status{Key: s.key} }
+func (s *Service) Status(now time.Time) Status {
+	window := s.counts.sum(now, windowSubs)
+	st := Status{
+		Key:        s.key,
+		Configured: s.cfg.Configured,
+		Target:     s.target(),
+		Load:       window.load(),
+		Clients:    len(s.clients),
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.methods)) {
+		var p policy.Method
+		if s.inForce != nil {
+			p, _ = s.inForce.Method(name)
+		}
+		st.Methods = append(st.Methods, s.methods[name].status(now, p))
+	}
+	for _, r := range s.probation.sorted() {
+		if s.probation.present(r) {
+			st.Replicas = append(st.Replicas, r.status(now))
+		}
+	}
+	return st
+}

@@ -1,0 +1,85 @@
+package control
+
+import (
+	"math"
+	"time"
+
+	"github.com/hedged-project/hedged/policy"
+)
+
+const (
+	// bucketShare of the target is what calls earn. The rest pays for starting
+	// tokens: over the n calls of 10 s, bucketShare*target*n + start <= target*n.
+	bucketShare = 0.96
+
+	// A burst lasts burstTime at a client's rate. Below minBurst a chance cluster
+	// of stalls finds the bucket empty; above maxBurst a bucket that filled while
+	// calls were fast overspends for long once they are not.
+	burstTime = time.Second
+	minBurst  = 10
+	maxBurst  = 50
+
+	minStart = 1
+	maxStart = 20
+	// Tokens granted to a client while its rate is not known.
+	unknownStart = 3
+	// Clients are taken to live this long, so that of a fleet a sixth starts
+	// within any 10 s.
+	assumedLife = time.Minute
+
+	// Fewest calls, and least time that the clients' reports cover, for a rate.
+	minRateCalls = 100
+	minRateTime  = 3 * time.Second
+
+	// Burst and start stay in force until the wanted ones differ by this factor:
+	// rates jitter, and a client's start counts only once anyway.
+	keepFactor = 2
+)
+
+// unknownBudget is for a service whose clients' rates were not measured yet.
+func unknownBudget(target float64) policy.Budget {
+	return policy.Budget{Ratio: bucketShare * target, Burst: minBurst, Start: unknownStart}
+}
+
+// wantBudget is the bucket of each of so many clients that make callsPerWindow
+// calls in Window each.
+//
+// Start is what the target leaves in Window. Of its own calls a client may
+// spend on top of what it earns 1 - bucketShare of the target. Of the others'
+// calls, 1 - steer is free, because eligible calls are steered below the
+// target; the clients that start within the same Window share it.
+func wantBudget(target, callsPerWindow, clients float64) policy.Budget {
+	perWindow := target * callsPerWindow
+	starting := math.Max(1, clients*Window.Seconds()/assumedLife.Seconds())
+	others := math.Max(0, clients-1)
+	start := (1-bucketShare)*perWindow + (1-steer)*perWindow*others/starting
+	burst := perWindow * burstTime.Seconds() / Window.Seconds()
+	return policy.Budget{
+		Ratio: bucketShare * target,
+		Burst: math.Round(min(max(burst, minBurst), maxBurst)),
+		Start: math.Round(min(max(start, minStart), maxStart)),
+	}
+}
+
+// nextBudget keeps the burst and start in force unless the measured rates
+// call for clearly different ones.
+func nextBudget(inForce policy.Budget, target float64, t tally, clients int) policy.Budget {
+	next := policy.Budget{Ratio: bucketShare * target, Burst: inForce.Burst, Start: inForce.Start}
+	if t.calls < minRateCalls || t.clientTime < minRateTime || clients == 0 {
+		return next
+	}
+	callsPerWindow := float64(t.calls) * float64(Window) / float64(t.clientTime)
+	want := wantBudget(target, callsPerWindow, float64(clients))
+	if differs(next.Burst, want.Burst) {
+		next.Burst = want.Burst
+	}
+	if differs(next.Start, want.Start) {
+		next.Start = want.Start
+	}
+	next.Start = min(next.Start, next.Burst)
+	return next
+}
+
+func differs(inForce, want float64) bool {
+	return want > keepFactor*inForce || keepFactor*want < inForce
+}

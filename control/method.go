@@ -1,0 +1,204 @@
+package control
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/hedged-project/hedged/estimator"
+	"github.com/hedged-project/hedged/policy"
+)
+
+const (
+	latencySub = 500 * time.Millisecond
+
+	// A method that is silent for so long is forgotten.
+	forgetMethod = 10 * time.Minute
+	// Methods tracked; calls of others count for the service and get no estimate.
+	maxMethods = 200
+)
+
+// method is what is known of one method.
+type method struct {
+	name     string
+	counts   ring
+	latency  *estimator.Window // of primaries, all replicas together
+	lastSeen time.Time
+
+	delay      time.Duration     // the estimate in force; 0: none
+	since      policy.Generation // the first that carries delay; zero: none yet
+	correction float64           // as of the last change of delay or of the latency
+	measured   float64           // the same, of now
+	failing    bool
+
+	// Above the shortest delay that was in force while the latencies in memory
+	// were measured they are censored; changes are sought below it.
+	uncensored      time.Duration
+	uncensoredUntil time.Time
+
+	restored *policy.Method // served until there is data; nil: none
+}
+
+func newMethod(name string) *method {
+	return &method{
+		name:       name,
+		latency:    estimator.NewWindow(latencySub, int(memory/latencySub)),
+		correction: 1,
+		measured:   1,
+	}
+}
+
+// setting is what a method's decision depends on besides its own measurements.
+type setting struct {
+	cfg      Config
+	target   float64
+	serving  int  // replicas seen in normal service
+	grace    bool // a restored policy still holds without data
+	fallback policy.Method
+}
+
+// decide returns the method's policy and the guards that were asked, the last
+// of which decided.
+func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
+	m.latency.Advance(now)
+	window := m.counts.sum(now, windowSubs)
+	kept := m.counts.sum(now, memorySubs)
+	wanted := wantedRate(in.target)
+	out := policy.Method{
+		Probability: 1,
+		MaxAttempts: in.cfg.MaxAttempts,
+		NonFatal:    in.cfg.NonFatal,
+	}
+	guards := make([]Guard, 0, 4)
+	ask := func(code policy.ReasonCode, decided bool, text string) bool {
+		guards = append(guards, Guard{Code: code, Method: m.name, Decided: decided, Text: text})
+		if decided {
+			out.Reason = policy.Reason{Code: code, Text: text}
+		}
+		return decided
+	}
+
+	need := samplesNeeded(wanted)
+	if m.delay > 0 && m.restored == nil {
+		need /= 2 // a rate of calls about the bound must not make the policy flap
+	}
+	if kept.ended < need {
+		text := fmt.Sprintf("%s calls ended in %v, an estimate needs %s", commas(kept.ended), memory, commas(need))
+		if m.restored != nil && in.grace {
+			ask(m.restored.Reason.Code, true, text+": the delay from before the restart holds")
+			held := *m.restored
+			held.Reason = out.Reason
+			return held, guards
+		}
+		m.restored = nil
+		m.set(now, 0)
+		out = in.fallback
+		ask(policy.ReasonNoData, true, text+fallbackText(in.fallback.Delay))
+		return out, guards
+	}
+	m.restored = nil
+
+	if m.latency.DropChanged(m.limit(now)) > 0 {
+		m.uncensoredUntil = time.Time{}
+		m.forgetForced()
+		kept.forcedSafe, kept.forcedEligible = 0, 0
+	}
+	sample := m.latency.Total()
+	next := nextDelay(delayInput{
+		inForce:    m.delay,
+		sample:     sample,
+		wanted:     wanted,
+		safe:       kept.forcedSafe,
+		eligible:   kept.forcedEligible,
+		correction: m.correction,
+		min:        in.cfg.MinDelay,
+		max:        in.cfg.MaxDelay,
+	})
+	m.measured = next.correction
+	if next.delay == 0 {
+		out = in.fallback
+		ask(policy.ReasonNoData, true, next.note+fallbackText(in.fallback.Delay))
+		return out, guards
+	}
+	m.set(now, next.delay)
+	out.Delay = m.delay
+	ask(policy.ReasonNoData, false, fmt.Sprintf("%s calls ended in %v", commas(kept.ended), memory))
+
+	failing, text := isFailing(m.failing, window.calls, window.failures, failureBound(in.cfg.Throttle))
+	m.failing = failing
+	few := fmt.Sprintf("%d replicas in normal service, hedging needs %d", in.serving, minServing)
+	if ask(policy.ReasonTooFewReplicas, in.serving < minServing, few) || ask(policy.ReasonFailing, failing, text) {
+		out.Probability = 0
+		return out, guards
+	}
+	ask(policy.ReasonTracking, true, m.trackingText(sample, window, next, in.target))
+	return out, guards
+}
+
+func fallbackText(d time.Duration) string {
+	if d == 0 {
+		return ": no hedge"
+	}
+	return ": the default delay of " + millis(d) + " holds"
+}
+
+func (m *method) trackingText(sample *estimator.Sample, window tally, next delayOutput, target float64) string {
+	text := fmt.Sprintf("the delay of %s stands for p%s of %s calls in %v",
+		millis(m.delay), number(100*next.quantile), commas(sample.Count()), memory)
+	load := window.load()
+	if extra, ok := load.ExtraLoad(); ok {
+		rate, _ := load.EligibleRate()
+		text += fmt.Sprintf("; in %v %s outlived it, extra load %s of %s", Window, percent(rate), percent(extra), percent(target))
+	}
+	if next.note != "" {
+		text += "; " + next.note
+	}
+	return text
+}
+
+// limit is the latency below which nothing in memory is censored by a hedge; 0: none is.
+func (m *method) limit(now time.Time) time.Duration {
+	if now.After(m.uncensoredUntil) {
+		return m.delay
+	}
+	return m.uncensored
+}
+
+// set puts a delay in force. What was counted at the one before says nothing of it.
+func (m *method) set(now time.Time, d time.Duration) {
+	if d == m.delay {
+		return
+	}
+	before := m.limit(now)
+	m.uncensored = d
+	if before > 0 {
+		m.uncensored = min(before, d)
+	}
+	m.uncensoredUntil = now.Add(memory)
+	m.delay, m.since = d, policy.Generation{}
+	m.forgetForced()
+}
+
+func (m *method) forgetForced() {
+	m.correction = m.measured
+	m.counts.forgetForced()
+}
+
+func (m *method) status(now time.Time, p policy.Method) MethodStatus {
+	m.latency.Advance(now)
+	window := m.counts.sum(now, windowSubs)
+	total := m.latency.Total()
+	return MethodStatus{
+		Name:   m.name,
+		Policy: p,
+		Load:   window.load(),
+		P50:    quantile(total, .5),
+		P95:    quantile(total, .95),
+		P99:    quantile(total, .99),
+		P999:   quantile(total, .999),
+	}
+}
+
+func quantile(s *estimator.Sample, q float64) Quantile {
+	v, ok := s.Quantile(q)
+	return Quantile{Value: v, OK: ok}
+}

@@ -1,0 +1,349 @@
+package control
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/hedged-project/hedged/estimator"
+	"github.com/hedged-project/hedged/policy"
+)
+
+const (
+	// A window closes after windowTime, or later, up to longestWindow, while
+	// replicas have on average fewer than windowSamples.
+	windowTime    = time.Second
+	longestWindow = 5 * time.Second
+	windowSamples = 30
+
+	// In probation a replica gets the larger of trickleShare of its fair share of
+	// primaries and trickleRate a second, but not more than trickleMost.
+	trickleShare = 0.02
+	trickleRate  = 10
+	trickleMost  = 0.25
+
+	// Never fewer than this many replicas in normal service.
+	minServing = 2
+
+	// A replica that is silent while others are used is forgotten.
+	forgetServing = 30 * time.Second
+	forgetOther   = 10 * time.Minute
+	maxReplicas   = 1000 // tracked
+	maxStrata     = 256  // methods x zones compared apart; the rest is not compared
+
+	// A daemon that has just started hears of the replicas one report after the other.
+	settleTime = 5 * time.Second
+)
+
+type stratumKey struct{ method, zone string }
+
+// probation holds the replicas of a service and the window under way.
+type probation struct {
+	replicas map[string]*replica
+	strata   map[stratumKey]map[*replica]*estimator.Sample
+	opened   time.Time // the window under way; zero: it is empty
+	started  time.Time // first sample
+	active   time.Time // newest sample
+}
+
+func newProbation() *probation {
+	return &probation{
+		replicas: map[string]*replica{},
+		strata:   map[stratumKey]map[*replica]*estimator.Sample{},
+	}
+}
+
+// find returns the replica of that name, or nil when too many are tracked.
+func (p *probation) find(name string) *replica {
+	r := p.replicas[name]
+	if r == nil && len(p.replicas) < maxReplicas {
+		r = &replica{name: name, share: 1, latency: estimator.NewWindow(Window/2, 2)}
+		p.replicas[name] = r
+	}
+	return r
+}
+
+// restore puts a replica where it stood before a restart.
+func (p *probation) restore(name string, from policy.Replica) {
+	r := p.find(name)
+	if r == nil || from.State == policy.ReplicaServing {
+		return
+	}
+	r.state, r.share, r.reason = from.State, from.Share, from.Reason
+	r.doublings = 1
+}
+
+// add takes in what one client of a zone saw of one method on one replica.
+func (p *probation) add(now time.Time, name, method, zone string, s *estimator.Sample, failed uint64) {
+	ended := s.Count()
+	if ended == 0 && failed == 0 {
+		return
+	}
+	r := p.find(name)
+	if r == nil {
+		return
+	}
+	if p.opened.IsZero() {
+		p.opened = now
+	}
+	if p.started.IsZero() {
+		p.started = now
+	}
+	r.lastSeen, p.active = now, now
+	r.failed += failed
+	if ended == 0 {
+		return
+	}
+	r.ended += ended
+	r.latency.Add(now, s)
+	key := stratumKey{method, zone}
+	stratum := p.strata[key]
+	if stratum == nil {
+		if len(p.strata) >= maxStrata {
+			return
+		}
+		stratum = map[*replica]*estimator.Sample{}
+		p.strata[key] = stratum
+	}
+	sample := stratum[r]
+	if sample == nil {
+		sample = &estimator.Sample{}
+		stratum[r] = sample
+	}
+	sample.Merge(s)
+}
+
+// present says whether r took part lately, measured by the service's own
+// activity: a quiet night makes no replica disappear.
+func (p *probation) present(r *replica) bool {
+	return r.state != policy.ReplicaServing || !r.lastSeen.IsZero() && p.active.Sub(r.lastSeen) < Window
+}
+
+// census counts the replicas that are present and those in normal service.
+func (p *probation) census() (present, serving int) {
+	for _, r := range p.replicas {
+		if !p.present(r) {
+			continue
+		}
+		present++
+		if r.state == policy.ReplicaServing {
+			serving++
+		}
+	}
+	return present, serving
+}
+
+// allowance is how many of n replicas may be out of normal service.
+func allowance(n int, limit float64) int {
+	byShare := int(math.Floor(float64(n)*limit + 1e-9)) // 10 x .1 is 1
+	return max(0, min(byShare, n-minServing))
+}
+
+// tick judges the window under way once it is long enough. limit is the
+// largest share out of service; rate is the service's calls a second.
+func (p *probation) tick(now time.Time, limit, rate float64) {
+	p.forget()
+	p.release(now, limit)
+	if p.opened.IsZero() || now.Sub(p.opened) < windowTime {
+		return
+	}
+	present, _ := p.census()
+	var ended uint64
+	for _, r := range p.replicas {
+		ended += r.ended
+	}
+	if ended < windowSamples*uint64(present) && now.Sub(p.opened) < longestWindow {
+		return
+	}
+	found := p.judge()
+	trickle := trickleOf(rate, present)
+	for _, r := range p.sorted() {
+		r.move(now, found[r], trickle)
+	}
+	p.eject(now, limit, trickle, found)
+	for key, stratum := range p.strata {
+		empty := true
+		for r, s := range stratum {
+			if s.Count() == 0 {
+				delete(stratum, r)
+				continue
+			}
+			empty = false
+			s.Reset()
+		}
+		if empty {
+			delete(p.strata, key)
+		}
+	}
+	for _, r := range p.replicas {
+		r.ended, r.failed = 0, 0
+	}
+	p.opened = time.Time{}
+}
+
+// forget drops replicas that are gone.
+func (p *probation) forget() {
+	for name, r := range p.replicas {
+		after := forgetServing
+		if r.state != policy.ReplicaServing || r.doublings > 0 {
+			after = forgetOther
+		}
+		if !r.lastSeen.IsZero() && p.active.Sub(r.lastSeen) > after {
+			delete(p.replicas, name)
+			for _, stratum := range p.strata {
+				delete(stratum, r)
+			}
+		}
+	}
+}
+
+// release holds the cap when replicas go away or the cap is lowered: those
+// nearest to release first.
+func (p *probation) release(now time.Time, limit float64) {
+	if p.started.IsZero() || now.Sub(p.started) < settleTime {
+		return
+	}
+	present, serving := p.census()
+	over := present - serving - allowance(present, limit)
+	if over <= 0 {
+		return
+	}
+	out := slices.DeleteFunc(p.sorted(), func(r *replica) bool { return r.state == policy.ReplicaServing })
+	slices.SortStableFunc(out, func(a, b *replica) int { return cmp.Compare(b.share, a.share) })
+	for _, r := range out[:min(over, len(out))] {
+		r.enter(now, policy.ReplicaServing, 1, "")
+	}
+}
+
+// judge compares each replica with the others, stratum by stratum.
+func (p *probation) judge() map[*replica]evidence {
+	found := make(map[*replica]evidence, len(p.replicas))
+	for _, stratum := range p.strata {
+		typical, ok := typicalQuantile(stratum)
+		if !ok {
+			continue
+		}
+		clear := typical + max(slowFloor, time.Duration(slowShare*float64(typical)))
+		var poolN, poolLonger float64
+		type counted struct {
+			r                  *replica
+			n, longer, clearly float64
+		}
+		all := make([]counted, 0, len(stratum))
+		for r, s := range stratum {
+			n, longer := counts(s, typical)
+			_, clearly := counts(s, clear)
+			all = append(all, counted{r, n, longer, clearly})
+			if r.state == policy.ReplicaServing {
+				poolN += n
+				poolLonger += longer
+			}
+		}
+		for _, c := range all {
+			othersN, othersLonger := poolN, poolLonger
+			if c.r.state == policy.ReplicaServing {
+				othersN -= c.n
+				othersLonger -= c.longer
+			}
+			if othersN < minJudged {
+				continue
+			}
+			e := found[c.r]
+			e.compare(c.n, c.longer, c.clearly, othersN, max(0, othersLonger))
+			found[c.r] = e
+		}
+	}
+	return found
+}
+
+// typicalQuantile is the median over serving replicas of their own p90 (the
+// lower one of two): the p90 of a pool hides two sick replicas of ten from each
+// other, and a median that most replicas exceed is the latency of most, so that
+// shared slowness flags nobody. Where each replica has too few samples for its
+// own p90, the pool's is used.
+func typicalQuantile(stratum map[*replica]*estimator.Sample) (time.Duration, bool) {
+	var own []time.Duration
+	var pool estimator.Sample
+	for r, s := range stratum {
+		if r.state != policy.ReplicaServing {
+			continue
+		}
+		if n := s.Count(); n < minJudged {
+			if n > 0 {
+				pool.Merge(s)
+			}
+			continue
+		}
+		q, ok := s.Quantile(slowQuantile)
+		if !ok {
+			q = math.MaxInt64 // so much of it is cancelled: longer than any
+		}
+		own = append(own, q)
+	}
+	if len(own) < minServing {
+		for r, s := range stratum {
+			if r.state == policy.ReplicaServing && s.Count() >= minJudged {
+				pool.Merge(s)
+			}
+		}
+		return pool.Quantile(slowQuantile)
+	}
+	slices.Sort(own)
+	q := own[(len(own)-1)/2]
+	return q, q < math.MaxInt64
+}
+
+// eject puts the slowest replicas into probation, as far as the cap allows.
+func (p *probation) eject(now time.Time, limit, trickle float64, found map[*replica]evidence) {
+	var slow []*replica
+	for _, r := range p.sorted() {
+		e := found[r]
+		persistent := r.streak >= slowWindows || r.doublings > 0
+		if r.state == policy.ReplicaServing && e.slow() && persistent {
+			slow = append(slow, r)
+		}
+	}
+	slices.SortStableFunc(slow, func(a, b *replica) int {
+		ea, eb := found[a], found[b]
+		return cmp.Compare(eb.z(), ea.z())
+	})
+	present, serving := p.census()
+	room := allowance(present, limit) - (present - serving)
+	for _, r := range slow[:max(0, min(room, len(slow)))] {
+		r.relapse(now, trickle, found[r])
+	}
+}
+
+// trickleOf is the share of its fair share that a replica in probation gets.
+func trickleOf(rate float64, replicas int) float64 {
+	fair := rate / float64(max(replicas, 1))
+	if !(fair > 0) {
+		return trickleMost
+	}
+	return min(max(trickleShare, trickleRate/fair), trickleMost)
+}
+
+func (p *probation) sorted() []*replica {
+	all := make([]*replica, 0, len(p.replicas))
+	for _, r := range p.replicas {
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b *replica) int { return cmp.Compare(a.name, b.name) })
+	return all
+}
+
+// policies are the replicas that are not in normal service.
+func (p *probation) policies() map[string]policy.Replica {
+	var out map[string]policy.Replica
+	for name, r := range p.replicas {
+		if r.state == policy.ReplicaServing {
+			continue
+		}
+		if out == nil {
+			out = map[string]policy.Replica{}
+		}
+		out[name] = policy.Replica{State: r.state, Share: r.share, Reason: r.reason}
+	}
+	return out
+}
