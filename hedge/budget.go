@@ -17,91 +17,34 @@ import (
 // whatever the daemon does. A hedge that finds no token waits its turn, and
 // goes when later calls have earned one.
 //
-// The bucket has two parts. Any hedge takes from the free part. The reserve is
-// kept for the late class: hedges that have already waited for another delay,
-// and third and later attempts. A call that is merely slow seldom gets there; a
-// stalled one always does. The reserve starts empty, so that a new client's
-// starting tokens are free for all, and gets a share of each earned token until
-// it holds half of Burst.
+// Who may take the last tokens depends on how long a hedge has waited, because
+// that tells a stalled call from one that is merely slow: bucket.go has the rule.
 //
 // All methods may be called from any goroutine. While nobody waits they take no
-// lock and allocate nothing. A Budget starts inactive and empty; NewBudget makes
-// one.
+// lock and allocate nothing. NewBudget makes a Budget.
 type Budget struct {
-	word   atomic.Uint64 // see the layout below
+	word   atomic.Uint64 // a bucket, packed
 	limits atomic.Pointer[limits]
 
 	mu      sync.Mutex // held to change limits, and whenever somebody waits
-	fresh   queue
-	late    queue
+	queues  [Levels + 1]queue
 	started bool // Start was granted
 }
 
-// The layout of Budget.word: the free part and the reserve in millionths of a
-// token, whether anybody waits, and the version of the limits that the word is
-// within. One compare-and-swap thus sees one consistent bucket. Millionths,
-// because ratios are written in decimal: ten calls at 0.1 earn exactly 1.
-const (
-	token        = 1_000_000
-	amountBits   = 28 // 268 tokens; policy.MaxBurst is 200
-	amountMask   = 1<<amountBits - 1
-	waitingBit   = 1 << (2 * amountBits)
-	versionShift = 2*amountBits + 1
-	versionMask  = 1<<(64-versionShift) - 1
-)
-
-// limits is what Set said, in the units of the word. Never written again.
-type limits struct {
-	active  bool
-	version uint64
-	ratio   uint64 // earned by a call
-	burst   uint64
-	reserve uint64 // most that the reserve holds, in whole tokens
-}
-
-// bucket is the word, unpacked.
-type bucket struct {
-	free, reserve uint64
-	waiting       bool
-	version       uint64
-}
-
-func unpack(w uint64) bucket {
-	return bucket{
-		free:    w & amountMask,
-		reserve: w >> amountBits & amountMask,
-		waiting: w&waitingBit != 0,
-		version: w >> versionShift,
-	}
-}
-
-func (b bucket) pack() uint64 {
-	w := b.free | b.reserve<<amountBits | b.version<<versionShift
-	if b.waiting {
-		w |= waitingBit
-	}
-	return w
-}
-
-// NewBudget returns an inactive, empty Budget.
+// NewBudget returns a Budget that is inactive and empty until Set.
 func NewBudget() *Budget {
 	b := new(Budget)
 	b.limits.Store(new(limits))
 	return b
 }
 
-// amount converts tokens, rounding down so that no bound is exceeded; the
-// nudge keeps decimal fractions that have no exact binary form.
-func amount(tokens float64) uint64 {
-	return uint64(math.Floor(tokens*token + 1e-3))
-}
-
 // Set puts new limits into force for the next decision of every call, those
 // under way included. p must be valid. An inactive budget (mode shadow or off)
 // earns nothing and grants nothing, to waiters neither, but keeps its tokens.
 // p.Start is granted once in a Budget's life, at the first Set that is active;
-// otherwise the tokens are clamped to p.Burst, never refilled.
-func (b *Budget) Set(p policy.Budget, active bool) {
+// otherwise the tokens are clamped to p.Burst, never refilled. Set returns the
+// waiters that the new limits let go, as Earn does.
+func (b *Budget) Set(p policy.Budget, active bool) []*Waiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	l := &limits{
@@ -109,80 +52,30 @@ func (b *Budget) Set(p policy.Budget, active bool) {
 		version: (b.limits.Load().version + 1) & versionMask,
 		ratio:   amount(p.Ratio),
 		burst:   amount(p.Burst),
-		reserve: uint64(p.Burst/2) * token,
+		reserve: uint64(math.Floor(p.Burst/2)) * token,
+	}
+	var start uint64
+	if active && !b.started {
+		b.started = true
+		start = amount(p.Start)
 	}
 	// From here on nobody changes the word without b.mu: its version is old.
 	b.limits.Store(l)
-	for {
-		old := b.word.Load()
-		s := unpack(old)
-		if active && !b.started {
-			s.free += amount(p.Start)
-		}
-		s = l.clamp(s)
+	b.update(func(s bucket) bucket {
+		s.tokens = min(s.tokens+start, l.burst)
+		s.reserve = min(s.reserve, l.reserve)
 		s.version = l.version
-		if b.word.CompareAndSwap(old, s.pack()) {
-			break
-		}
+		return s
+	})
+	if !active {
+		return nil
 	}
-	b.started = b.started || active
-}
-
-// clamp brings the bucket within the limits: a reserve that is now too large
-// becomes free, and what is over the burst is lost.
-func (l *limits) clamp(s bucket) bucket {
-	if s.reserve > l.reserve {
-		s.free += s.reserve - l.reserve
-		s.reserve = l.reserve
-	}
-	s.free = min(s.free, l.burst-s.reserve)
-	return s
-}
-
-// earn adds one call's ratio to the bucket.
-func (l *limits) earn(s bucket) bucket {
-	kept := min(l.ratio/reserveShare, l.reserve-s.reserve)
-	s.reserve += kept
-	s.free += l.ratio - kept
-	return l.overflow(s)
-}
-
-// overflow moves what the free part cannot hold to the reserve; what neither
-// can hold is lost.
-func (l *limits) overflow(s bucket) bucket {
-	if most := l.burst - l.reserve; s.free > most {
-		moved := min(s.free-most, l.reserve-min(s.reserve, l.reserve))
-		s.reserve += moved
-		s.free -= moved
-	}
-	s.free = min(s.free, l.burst-s.reserve)
-	return s
-}
-
-// reserveShare: one part in reserveShare of each earned token is kept for the
-// late class until the reserve is full.
-const reserveShare = 4
-
-// take takes a token for one hedge of the class, if it may have one.
-func (s bucket) take(late bool) (bucket, bool) {
-	switch {
-	case late && s.reserve >= token:
-		s.reserve -= token
-	case s.free >= token:
-		s.free -= token
-	case late && s.free+s.reserve >= token:
-		s.free -= token - s.reserve
-		s.reserve = 0
-	default:
-		return s, false
-	}
-	return s, true
+	return b.dispatch()
 }
 
 // Earn says that the primary of a safe method was sent. It returns the waiters
-// that this call's earnings let go, in order; nil while nobody waits. The token
-// of each is already in its C: a caller whose waiters listen to their C may
-// ignore the result.
+// that its earnings let go, in order; nil while nobody waits. The token of each
+// is in its C already, so a caller whose waiters listen to C may ignore them.
 func (b *Budget) Earn() []*Waiter {
 	for {
 		l := b.limits.Load()
@@ -192,63 +85,31 @@ func (b *Budget) Earn() []*Waiter {
 		old := b.word.Load()
 		s := unpack(old)
 		if s.waiting || s.version != l.version {
-			return b.earnSlow()
+			break
 		}
-		if next := l.earn(s).pack(); next == old || b.word.CompareAndSwap(old, next) {
+		if next := s.earn(l).pack(); next == old || b.word.CompareAndSwap(old, next) {
 			return nil
 		}
 	}
-}
-
-func (b *Budget) earnSlow() []*Waiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	l := b.limits.Load()
 	if !l.active {
 		return nil
 	}
-	b.update(l.earn)
+	b.update(func(s bucket) bucket { return s.earn(l) })
 	return b.dispatch()
 }
 
-// update changes the word; b.mu is held.
-func (b *Budget) update(change func(bucket) bucket) {
-	for {
-		old := b.word.Load()
-		if b.word.CompareAndSwap(old, change(unpack(old)).pack()) {
-			return
-		}
-	}
-}
-
-// dispatch grants tokens to waiters, the late class first; b.mu is held.
-func (b *Budget) dispatch() []*Waiter {
-	var granted []*Waiter
-	b.update(func(s bucket) bucket {
-		for _, q := range []*queue{&b.late, &b.fresh} {
-			for q.head != nil {
-				next, ok := s.take(q == &b.late)
-				if !ok {
-					break
-				}
-				s = next
-				granted = append(granted, q.head)
-				q.head.C <- struct{}{}
-				q.remove(q.head)
-			}
-		}
-		s.waiting = b.late.head != nil || b.fresh.head != nil
-		return s
-	})
-	return granted
-}
-
-// Take asks for a token for one hedge. True: the token is taken, and w was not
-// touched. False: w waits in the queue of its class until its C delivers the
-// token; or, while the budget is inactive, nothing is granted and w does not
-// wait. late says that the hedge is a call's third or later attempt. w must not
-// be waiting already.
+// Take asks for a token for one hedge. True: it is taken, and w was not touched.
+// False: w waits until its C delivers a token; or, while the budget is inactive,
+// nothing is granted and w does not wait. late says that the hedge is its call's
+// third or later attempt. w must not be waiting already.
 func (b *Budget) Take(w *Waiter, late bool) bool {
+	level := 0
+	if late {
+		level = lateLevel
+	}
 	for {
 		l := b.limits.Load()
 		if !l.active {
@@ -259,7 +120,7 @@ func (b *Budget) Take(w *Waiter, late bool) bool {
 		if s.waiting || s.version != l.version {
 			break
 		}
-		next, ok := s.take(late)
+		next, ok := s.take(level)
 		if !ok {
 			break
 		}
@@ -272,95 +133,146 @@ func (b *Budget) Take(w *Waiter, late bool) bool {
 	if !b.limits.Load().active {
 		return false
 	}
-	q := &b.fresh
-	if late {
-		q = &b.late
-	}
-	return b.takeOrWait(w, q)
+	return b.takeOrWait(w, level)
 }
 
-// takeOrWait grants w a token when nobody of its class is ahead of it, or
-// queues it; b.mu is held.
-func (b *Budget) takeOrWait(w *Waiter, q *queue) bool {
-	for {
-		old := b.word.Load()
-		s := unpack(old)
-		if q.head == nil {
-			if next, ok := s.take(q == &b.late); ok {
-				if b.word.CompareAndSwap(old, next.pack()) {
-					return true
-				}
-				continue
-			}
-		}
-		// The same swap that finds no token says that somebody waits: no call
-		// can earn a token in between and leave w behind.
-		s.waiting = true
-		if b.word.CompareAndSwap(old, s.pack()) {
-			q.push(w)
-			return false
-		}
-	}
-}
-
-// Promote says that w has waited for another delay: it moves to the late class.
-// True: it has a token now (perhaps granted before), which its C will not
-// deliver any more. False: it waits on, or was not waiting at all.
+// Promote says that w has waited for another delay, which lets it dig deeper
+// into the reserve. True: it has a token now (it may have been granted one
+// before), and its C will not deliver it any more. False: it waits on, or did
+// not wait at all. After Levels promotions another one changes nothing.
 func (b *Budget) Promote(w *Waiter) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if w.collect() {
 		return true
 	}
-	if w.queue != &b.fresh {
+	if !w.queued || w.level == Levels {
 		return false
 	}
-	b.fresh.remove(w)
-	granted := b.limits.Load().active && b.takeOrWait(w, &b.late)
-	if !granted && w.queue == nil {
-		b.late.push(w) // inactive: it keeps its turn, in case
+	b.queues[w.level].remove(w)
+	if !b.limits.Load().active {
+		b.queues[w.level+1].push(w, w.level+1)
+		return false
 	}
-	b.update(func(s bucket) bucket {
-		s.waiting = b.late.head != nil || b.fresh.head != nil
-		return s
-	})
+	granted := b.takeOrWait(w, w.level+1)
+	b.noteWaiting()
 	return granted
 }
 
 // Leave takes w out of the queue: its call has ended, or may not hedge any
 // more. It may be called when w does not wait. token says that w had been
-// granted a token that its C did not deliver; the token went back, and next is
-// the waiter that got it in w's place, or nil. w may be used again at once.
+// granted a token that its C had not delivered; it went back into the bucket,
+// and next is the waiter that got it, or nil. w may be used again at once.
 func (b *Budget) Leave(w *Waiter) (token bool, next *Waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if w.collect() {
-		l := b.limits.Load()
-		b.update(l.giveBack)
-		if l.active {
-			if granted := b.dispatch(); len(granted) > 0 {
-				next = granted[0]
-			}
-		}
-		return true, next
+		return true, b.giveBack()
 	}
-	if w.queue != nil {
-		w.queue.remove(w)
-		b.update(func(s bucket) bucket {
-			s.waiting = b.late.head != nil || b.fresh.head != nil
-			return s
-		})
+	if w.queued {
+		b.queues[w.level].remove(w)
+		b.noteWaiting()
 	}
 	return false, nil
 }
 
-func (l *limits) giveBack(s bucket) bucket {
-	s.free += token
-	return l.overflow(s)
+// Return gives back a token that was granted, but that no hedge was sent with.
+// It returns the waiter that got it, or nil.
+func (b *Budget) Return() *Waiter {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.giveBack()
 }
 
-// Tokens returns how many tokens are in the bucket, its reserve included.
+// Tokens returns how many tokens are in the bucket.
 func (b *Budget) Tokens() float64 {
-	s := unpack(b.word.Load())
-	return float64(s.free+s.reserve) / token
+	return float64(unpack(b.word.Load()).tokens) / token
+}
+
+// takeOrWait grants w a token unless others of its level or above wait, and
+// queues it otherwise; b.mu is held.
+func (b *Budget) takeOrWait(w *Waiter, level int) bool {
+	first := true
+	for i := level; i <= Levels; i++ {
+		first = first && b.queues[i].head == nil
+	}
+	for {
+		old := b.word.Load()
+		s := unpack(old)
+		if next, ok := s.take(level); ok && first {
+			if b.word.CompareAndSwap(old, next.pack()) {
+				return true
+			}
+			continue
+		}
+		// The swap that finds no token also says that somebody waits: no call
+		// can earn one in between and leave w behind.
+		s.waiting = true
+		if b.word.CompareAndSwap(old, s.pack()) {
+			b.queues[level].push(w, level)
+			return false
+		}
+	}
+}
+
+// dispatch grants tokens to those who have waited longest; b.mu is held.
+func (b *Budget) dispatch() []*Waiter {
+	var granted []*Waiter
+	for level := Levels; level >= 0; level-- {
+		q := &b.queues[level]
+		for q.head != nil && b.takeFor(level) {
+			w := q.head
+			q.remove(w)
+			w.C <- struct{}{}
+			granted = append(granted, w)
+		}
+	}
+	b.noteWaiting()
+	return granted
+}
+
+func (b *Budget) takeFor(level int) (ok bool) {
+	b.update(func(s bucket) bucket {
+		s, ok = s.take(level)
+		return s
+	})
+	return ok
+}
+
+func (b *Budget) giveBack() (next *Waiter) {
+	l := b.limits.Load()
+	b.update(func(s bucket) bucket {
+		s.tokens = min(s.tokens+token, l.burst)
+		return s
+	})
+	if !l.active {
+		return nil
+	}
+	if granted := b.dispatch(); len(granted) > 0 {
+		next = granted[0] // one token lets no second one go
+	}
+	return next
+}
+
+// noteWaiting lets the fast path in again once nobody waits; b.mu is held.
+func (b *Budget) noteWaiting() {
+	waiting := false
+	for i := range b.queues {
+		waiting = waiting || b.queues[i].head != nil
+	}
+	b.update(func(s bucket) bucket {
+		s.waiting = waiting
+		return s
+	})
+}
+
+// update changes the word; b.mu is held. The fast path may interfere, so change
+// may run more than once.
+func (b *Budget) update(change func(bucket) bucket) {
+	for {
+		old := b.word.Load()
+		if b.word.CompareAndSwap(old, change(unpack(old)).pack()) {
+			return
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package hedge
 
 import (
+	"slices"
 	"time"
 
 	"github.com/hedged-project/hedged/policy"
@@ -15,18 +16,16 @@ const (
 	Acceptable    Verdict = iota // the answer: it ends the call
 	NonFatal                     // a failure after which another attempt may succeed
 	Fatal                        // a failure that ends the call
-	NotAcceptable                // a reply, but one that the caller would rather not have
+	NotAcceptable                // a reply, but any other attempt's is preferred
 )
 
 // Judge returns the verdict on a gRPC status code under a method's policy.
 func Judge(m *policy.Method, code uint32) Verdict {
-	if code == 0 {
+	switch {
+	case code == 0:
 		return Acceptable
-	}
-	for _, c := range m.NonFatal {
-		if c == code {
-			return NonFatal
-		}
+	case slices.Contains(m.NonFatal, code):
+		return NonFatal
 	}
 	return Fatal
 }
@@ -36,8 +35,8 @@ type Action uint8
 
 // Actions.
 const (
-	// Await: wait for what comes first, the end of a running attempt, the time
-	// that Next returns, or a token while Waits.
+	// Await: wait for what comes first of the end of a running attempt, the time
+	// that Next returns, and a token while Waits.
 	Await Action = iota
 	// AttemptNow: the next attempt is due now (Next says so too).
 	AttemptNow
@@ -46,46 +45,56 @@ const (
 	Commit
 )
 
-// Plan is the life of one call, as in gRFC A6: the primary goes at 0, hedges go
-// at d, 2d, ... until MaxAttempts were sent. It decides when an attempt is due
-// and when the call is over; whether a due attempt may go is decided by the
-// throttle, the budget and the choice of a replica, and the caller tells the
-// plan what came of it: Started, Waiting or Refused.
+// Plan is the life of one call, by gRFC A6: the primary goes at 0, hedges go at
+// d, 2d, ... until MaxAttempts were sent or one has succeeded. It decides when an
+// attempt is due and when the call is over. Whether a due attempt may go is for
+// the throttle, the budget and the choice of a replica to say; the caller tells
+// the plan what came of it:
 //
-// A Plan never leaves a call without an end: when nothing runs and nothing more
-// may be sent, the last outcome is the call's, at once.
+//	              due: Next, AttemptNow
+//	                |
+//	   .------------+-------------.
+//	Started      Waiting       Refused
+//	(sent)    (for a token)  (for good: no more attempts)
+//	              |
+//	  Started, or Waiting again at Next (promoted in vain),
+//	  or Refused; Waits turns false: leave the queue
 //
-// Times are durations since the call's start. The zero Plan never hedges. A
-// Plan is a value of one call; its owner serialises the calls to it.
+// A Plan leaves no call without an end: when nothing runs and nothing more may
+// be sent, the outcome that came last is the call's, at once.
+//
+// Times are durations since the call's start. The zero Plan never hedges. A Plan
+// is a value that belongs to one call, whose owner serialises all use of it.
 type Plan struct {
 	delay   time.Duration
 	max     int           // attempts in all
 	sent    int           // attempts started
-	running int           // attempts that have not ended
-	due     time.Duration // of the next attempt
+	running int           // of sent, those that have not ended
+	due     time.Duration // when the next attempt is due, or to be promoted
 	floor   time.Duration // no attempt before it: a server pushed back
 	waits   bool          // for a token
-	waited  bool          // for another delay: of the late class
+	waited  int           // how many further delays it has waited for it
 	stopped bool          // no more attempts
-	done    bool
+	done    bool          // Commit was returned
 }
 
-// NewPlan returns the plan of a call whose primary is about to be sent. A
-// method without a delay, or with fewer than two attempts, is never hedged, not
-// after a failure either.
+// NewPlan returns the plan of a call whose primary is about to be sent. A method
+// without a delay (no estimate), with fewer than two attempts or with
+// probability 0 is never hedged, not after a failure either.
 func NewPlan(m *policy.Method) Plan {
+	// A6: "higher values will be treated as equal to the maximum value by the
+	// client implementation."
 	p := Plan{delay: m.Delay, max: min(m.MaxAttempts, policy.MaxAttempts)}
-	if m.Delay <= 0 || m.MaxAttempts < 2 || m.Probability <= 0 {
+	if m.Delay <= 0 || m.Probability <= 0 {
 		p.max = 1
 	}
 	return p
 }
 
-// Next returns when the next attempt is due, or, while Waits, when the hedge
-// has waited for another delay and is to be promoted. False: no time matters
-// any more, only the ends of the running attempts, and a token while Waits.
+// Next returns when the next attempt is due or, while Waits, is to be promoted
+// in the budget's queue. False: time alone changes nothing any more.
 func (p *Plan) Next() (at time.Duration, ok bool) {
-	if p.done || p.exhausted() || p.waited {
+	if p.done || p.exhausted() || p.waited == Levels {
 		return 0, false
 	}
 	return p.due, true
@@ -99,92 +108,108 @@ func (p *Plan) Attempts() int { return p.sent }
 // Running returns how many attempts have not ended.
 func (p *Plan) Running() int { return p.running }
 
-// Late reports whether the next attempt is of the budget's late class.
-func (p *Plan) Late() bool { return p.sent >= 2 || p.waited }
+// Late reports whether the next attempt is the third or a later one, as
+// Budget.Take wants to know.
+func (p *Plan) Late() bool { return p.sent >= 2 }
 
-// Waits reports whether the next attempt is in the budget's queue. When it turns
-// false without a Started, the caller must leave the queue.
+// Waits reports whether the next attempt waits for a token. When it turns false
+// and nothing was started, the caller must leave the budget's queue.
 func (p *Plan) Waits() bool { return p.waits }
 
 // Started says that an attempt was sent: the primary, or the one that was due.
 func (p *Plan) Started(at time.Duration) {
 	p.sent++
 	p.running++
-	p.waits, p.waited = false, false
+	p.waits, p.waited = false, 0
+	// A6: "Subsequent hedged requests will resume at hedgingDelay". From when the
+	// attempt really went: a late timer or a wait for a token must not be made up
+	// for by a burst of attempts.
 	p.due = max(at+p.delay, p.floor)
 }
 
-// Waiting says that the due attempt found no token and is in the queue; or,
-// when it was there already, that it was promoted and still has none. When
-// nothing runs the call does not wait for the budget: Commit.
+// Waiting says that the due attempt found no token and is in the budget's queue;
+// or, when it waited already, that it was promoted and still has none. When
+// nothing runs, a call does not wait for the budget: Commit.
 func (p *Plan) Waiting(at time.Duration) Action {
 	if p.running == 0 {
 		return p.Refused()
 	}
-	p.waited = p.waits
+	if p.waits {
+		p.waited++
+	}
 	p.waits = true
 	p.due = at + p.delay
 	return Await
 }
 
-// Refused says that the due attempt may not go, and none after it: the mode, the
-// coin, the throttle or the lack of an untried replica forbids it.
+// Refused says that the due attempt may not go, nor any after it: the mode, the
+// coin, the throttle or the lack of an untried replica forbids it. It may be
+// said at any time.
+//
+// A6: "The hedged request is cancelled, and if there are no other already-sent
+// hedged RPCs the failure is returned to the client application."
 func (p *Plan) Refused() Action {
 	p.stop()
-	return p.outlook()
+	return p.unlessOver(Await)
 }
 
-func (p *Plan) stop() {
-	p.stopped, p.waits, p.waited = true, false, false
-}
-
-// outlook decides whether the call goes on once an attempt has ended or was
-// refused.
-func (p *Plan) outlook() Action {
-	if p.running > 0 || !p.exhausted() {
-		return Await
-	}
-	p.done = true
-	return Commit
-}
-
-// Ended says that an attempt ended, with what verdict and pushback. After
-// Commit it changes nothing.
+// Ended says that an attempt ended, with what verdict, and what its server
+// wished. Once the call is over it only counts.
 func (p *Plan) Ended(at time.Duration, v Verdict, push Pushback) Action {
 	p.running--
 	if p.done {
 		return Await
 	}
 	if v == Acceptable || v == Fatal {
-		// A6: "If a non-error response is received [...] all other outstanding
-		// hedged requests are canceled" and likewise for a fatal status code.
+		// A6: "When a non-error response is received (in response to any of the
+		// hedged requests), all outstanding hedged requests are canceled and the
+		// response is returned [...] If any other status code is received, all
+		// outstanding RPCs are canceled and the error is returned to the client
+		// application layer."
 		p.stop()
 		p.done = true
 		return Commit
 	}
-	if p.exhausted() {
-		return p.outlook()
-	}
 	switch {
+	case p.exhausted():
+		return p.unlessOver(Await)
 	case push.stop:
+		// A6: "If the pushback says not to retry, no further hedged requests will
+		// be sent."
 		p.stop()
-		return p.outlook()
+		return p.unlessOver(Await)
 	case push.present:
+		// A6: "If the pushback says to retry after a given delay, the next hedged
+		// request (if any) will be issued after the given delay has elapsed."
 		p.floor = max(p.floor, at+push.delay)
-		p.waits, p.waited = false, false
 		p.due = p.floor
+		p.waits, p.waited = false, 0
 		return Await
+	case p.waits && p.running == 0:
+		return p.Refused() // the budget has, and there is nothing else to wait for
 	case p.waits:
-		// It is as early as the budget allows. Without a running attempt the
-		// budget has refused it.
-		if p.running == 0 {
-			return p.Refused()
-		}
+		return Await // it goes as early as the budget lets it
+	case at < p.floor:
+		p.due = p.floor // another server's pushback holds for the call
 		return Await
 	}
-	p.due = max(at, p.floor)
-	if p.due > at {
-		return Await
-	}
+	// A6: "If a non-fatal status code is received from a hedged request, then the
+	// next hedged request in line is sent immediately, shortcutting its hedging
+	// delay."
+	p.due = at
 	return AttemptNow
+}
+
+func (p *Plan) stop() {
+	p.stopped, p.waits, p.waited = true, false, 0
+}
+
+// unlessOver returns the action, or Commit when nothing runs and nothing more
+// can be sent.
+func (p *Plan) unlessOver(a Action) Action {
+	if p.done || p.running > 0 || !p.exhausted() {
+		return a
+	}
+	p.done = true
+	return Commit
 }

@@ -1,14 +1,16 @@
 package hedge
 
 // Waiter is one call's place in the queue of a Budget. The zero value is ready,
-// and may be used again once its call is done with it; it belongs to one call
-// at a time and to one Budget.
+// and may be used again once its call has left; it belongs to one call at a time
+// and to one Budget.
 type Waiter struct {
-	// C delivers the token: who receives from it owns one, to be spent on a
-	// hedge. It is nil until the waiter first waits, so read it after Take.
+	// C delivers the token: who receives from it owns one. It is nil until the
+	// waiter first waits, so read it after Take.
 	C chan struct{}
 
-	queue      *queue // nil while not waiting; Budget.mu guards these
+	// Budget.mu guards the rest.
+	queued     bool
+	level      int // how often it was promoted, and where it started
 	prev, next *Waiter
 }
 
@@ -22,14 +24,14 @@ func (w *Waiter) collect() bool {
 	}
 }
 
-// queue is first in, first out, and lets anybody leave. Budget.mu guards it.
+// queue is first in, first out, and lets anybody leave.
 type queue struct{ head, tail *Waiter }
 
-func (q *queue) push(w *Waiter) {
+func (q *queue) push(w *Waiter, level int) {
 	if w.C == nil {
 		w.C = make(chan struct{}, 1)
 	}
-	w.queue, w.prev, w.next = q, q.tail, nil
+	w.queued, w.level, w.prev, w.next = true, level, q.tail, nil
 	if q.tail == nil {
 		q.head = w
 	} else {
@@ -49,5 +51,5 @@ func (q *queue) remove(w *Waiter) {
 	} else {
 		w.next.prev = w.prev
 	}
-	w.queue, w.prev, w.next = nil, nil, nil
+	w.queued, w.prev, w.next = false, nil, nil
 }
