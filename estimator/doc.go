@@ -16,7 +16,7 @@
 //
 // The scale is 6: 64 buckets an octave, from 1 ns to 4,096 s, in seconds and
 // with the upper bound included, as OpenTelemetry and Prometheus have them. A
-// quantile is at most 0.55% off from 1 us on. What is not positive (a stepped
+// quantile is at most 0.542% off, and half a nanosecond for the rounding. What is not positive (a stepped
 // clock) is counted as zero, what is longer goes to the top bucket; Zeros and
 // Clamped count them.
 //
@@ -35,8 +35,9 @@
 //
 //	00-5f          next holds 1 to 96: the byte + 1
 //	60-7f, byte    next holds 97 to 8,288: 97 + 256 (first byte - 0x60) + second byte
-//	80-fd          skip 1 to 32 buckets: (byte - 0x80) / 4 + 1; then next holds
+//	80-bf          skip 1 to 16 buckets: (byte - 0x80) / 4 + 1; then next holds
 //	               1 to 4: (byte - 0x80) mod 4 + 1
+//	c0-fd          skip 17 to 78 buckets: byte - 0xc0 + 17; then next holds 1
 //	fe, uvarint    skip as many buckets, at least 1; a token with a count follows
 //	ff, uvarint    next holds as many, at least 1
 //

@@ -23,15 +23,17 @@ const (
 
 // Tokens of the wire form: see doc.go.
 const (
-	tokenWide    = 0x60 // first of the two-byte counts
-	tokenGap     = 0x80 // first of those with gap and count in one byte
-	tokenSkip    = 0xfe
-	tokenCount   = 0xff
-	countBits    = 2
-	minWide      = tokenWide + 1
-	maxWide      = minWide + (tokenGap-tokenWide)<<8 - 1
-	maxGapCount  = 1 << countBits
-	maxGapLength = (tokenSkip - tokenGap) / maxGapCount // 31: those of 32 are not all there
+	tokenWide = 0x60 // first of the two-byte counts
+	tokenNear = 0x80 // first of those with a short gap and a count of 1 to 4
+	tokenFar  = 0xc0 // first of those with a longer gap and a count of 1
+	tokenSkip = 0xfe
+	tokenLong = 0xff
+
+	minWide = tokenWide + 1
+	maxWide = minWide + (tokenNear-tokenWide)<<8 - 1
+	nearGap = 16 // longest gap and
+	nearN   = 4  // count of the near tokens
+	farGap  = nearGap + tokenSkip - tokenFar
 )
 
 var (
@@ -82,8 +84,11 @@ func (h *Histogram) appendWire(b []byte) []byte {
 // appendToken appends a count that follows a gap of empty buckets.
 func appendToken(b []byte, gap, n uint64) []byte {
 	if gap > 0 {
-		if gap <= maxGapLength && n <= maxGapCount {
-			return append(b, byte(tokenGap+(gap-1)<<countBits+n-1))
+		switch {
+		case gap <= nearGap && n <= nearN:
+			return append(b, byte(tokenNear+(gap-1)*nearN+n-1))
+		case gap > nearGap && gap <= farGap && n == 1:
+			return append(b, byte(tokenFar+gap-nearGap-1))
 		}
 		b = binary.AppendUvarint(append(b, tokenSkip), gap)
 	}
@@ -93,7 +98,7 @@ func appendToken(b []byte, gap, n uint64) []byte {
 	case n <= maxWide:
 		return append(b, byte(tokenWide+(n-minWide)>>8), byte(n-minWide))
 	}
-	return binary.AppendUvarint(append(b, tokenCount), n)
+	return binary.AppendUvarint(append(b, tokenLong), n)
 }
 
 // UnmarshalBinary replaces h by the histogram of a wire form. It reads any scale
@@ -190,9 +195,11 @@ var single = func() (t [256]struct{ gap, n uint8 }) {
 	for b := range tokenWide {
 		t[b].n = uint8(b + 1)
 	}
-	for b := tokenGap; b < tokenSkip; b++ {
-		t[b].gap = uint8((b-tokenGap)>>countBits + 1)
-		t[b].n = uint8(b&(maxGapCount-1) + 1)
+	for b := tokenNear; b < tokenFar; b++ {
+		t[b].gap, t[b].n = uint8((b-tokenNear)/nearN+1), uint8((b-tokenNear)%nearN+1)
+	}
+	for b := tokenFar; b < tokenSkip; b++ {
+		t[b].gap, t[b].n = uint8(b-tokenFar+nearGap+1), 1
 	}
 	return t
 }()
@@ -294,7 +301,7 @@ func (h *Histogram) applyOwn(b []byte, sign uint64) {
 // for a truncated one. A number of 0, which no encoder writes, reads as neither.
 func long(b []byte) (gap, n uint64, size int) {
 	t := b[0]
-	if t < tokenGap {
+	if t < tokenNear {
 		if len(b) < 2 {
 			return 0, 0, 0
 		}
