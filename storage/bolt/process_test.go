@@ -145,7 +145,7 @@ func TestSecondProcess(t *testing.T) {
 	if took := time.Since(begin); took > 2*time.Second {
 		t.Fatalf("Open took %v, want at most 2s", took)
 	}
-	if err := bolt.SetAside(path, path+".aside", bolt.Options{}); !errors.Is(err, bolt.ErrLocked) {
+	if err := bolt.SetAside(path, path+".aside", bolt.Options{LockTimeout: time.Millisecond}); !errors.Is(err, bolt.ErrLocked) {
 		t.Fatalf("SetAside: %v, want ErrLocked", err)
 	}
 }
