@@ -1,0 +1,534 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/hedged-project/hedged/estimator"
+	"github.com/hedged-project/hedged/hedge"
+	"github.com/hedged-project/hedged/policy"
+)
+
+const ms = time.Millisecond
+
+// stallFirst is replicas that never answer a primary, and a hedge in 3 ms.
+func stallFirst(ctx context.Context, replica string, index int, reply any) error {
+	if index == 0 {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return answer(ctx, 3*ms, replica, reply)
+}
+
+func TestHedgeWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newStub(testService(t, testPolicy()), stallFirst, "a", "b")
+		start := time.Now()
+		got, err := n.call(t.Context())
+		if err != nil || got != n.sent[1] || n.sent[0] == n.sent[1] {
+			t.Errorf("got %q, %v from attempts at %v; want the answer of a hedge to the other replica", got, err, n.sent)
+		}
+		if took := time.Since(start); took != 13*ms {
+			t.Errorf("took %v, want 13ms: the hedge's 3ms after the delay of 10ms", took)
+		}
+		synctest.Wait()
+		want := Counts{Calls: 1, Safe: 1, Eligible: 1, Hedges: 1, Wins: 1}
+		if c := n.counts(); c != want {
+			t.Errorf("counts %+v, want %+v", c, want)
+		}
+		// The primary took longer than the 13 ms after which it was cancelled;
+		// the hedge took 3 ms of its own.
+		m := n.service.method(testMethod)
+		wantOne(t, "primary censored", &m.replica(n.sent[0]).primary.censored, 13*ms)
+		wantOne(t, "hedge completed", &m.replica(n.sent[1]).hedge.completed, 3*ms)
+		if n.outstanding() != 0 {
+			t.Errorf("%d attempts outstanding, want 0", n.outstanding())
+		}
+	})
+}
+
+func wantOne(t *testing.T, what string, r *estimator.Recorder, want time.Duration) {
+	t.Helper()
+	var h estimator.Histogram
+	r.Drain(&h)
+	got, _ := h.Quantile(.5)
+	if h.Count() != 1 || got < want*97/100 || got > want*103/100 {
+		t.Errorf("%s: %d samples around %v, want 1 of %v", what, h.Count(), got, want)
+	}
+}
+
+func TestPrimaryWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newStub(testService(t, testPolicy()), func(ctx context.Context, replica string, index int, reply any) error {
+			return answer(ctx, 15*ms, replica, reply)
+		}, "a", "b")
+		got, err := n.call(t.Context())
+		if err != nil || got != n.sent[0] || len(n.sent) != 2 {
+			t.Errorf("got %q, %v from attempts at %v; want the primary's answer", got, err, n.sent)
+		}
+		synctest.Wait()
+		want := Counts{Calls: 1, Safe: 1, Eligible: 1, Hedges: 1}
+		if c := n.counts(); c != want {
+			t.Errorf("counts %+v, want %+v", c, want)
+		}
+		m := n.service.method(testMethod)
+		wantOne(t, "primary completed", &m.replica(n.sent[0]).primary.completed, 15*ms)
+		wantOne(t, "hedge censored", &m.replica(n.sent[1]).hedge.censored, 5*ms)
+	})
+}
+
+// The first attempt fails fast with a non-fatal code while the budget is empty
+// and the deadline is 15 s away: that code comes back at once. So it does when
+// the throttle, the mode, the coin or the lack of a replica holds the hedge.
+func TestLastFailureComesBackAtOnce(t *testing.T) {
+	tests := map[string]struct {
+		policy   func(*policy.Policy)
+		replicas []string
+	}{
+		"budget":      {func(p *policy.Policy) { p.Budget = policy.Budget{Ratio: 0, Burst: 10} }, []string{"a", "b"}},
+		"shadow":      {func(p *policy.Policy) { p.Mode = policy.ModeShadow }, []string{"a", "b"}},
+		"probability": {func(p *policy.Policy) { p.Default.Probability = 0 }, []string{"a", "b"}},
+		"replica":     {func(p *policy.Policy) {}, []string{"a"}},
+		"throttle":    {func(p *policy.Policy) { p.Throttle = policy.Throttle{MaxTokens: 1, TokenRatio: .1} }, []string{"a", "b"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := testPolicy(tt.policy, func(p *policy.Policy) { p.Default.NonFatal = []uint32{uint32(codes.Unavailable)} })
+				n := newStub(testService(t, p), func(context.Context, string, int, any) error {
+					return status.Error(codes.Unavailable, "down")
+				}, tt.replicas...)
+				ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+				defer cancel()
+				start := time.Now()
+				_, err := n.call(ctx)
+				if took := time.Since(start); status.Code(err) != codes.Unavailable || took != 0 {
+					t.Errorf("got %v after %v, want Unavailable at once", err, took)
+				}
+				if c := n.counts(); c.Hedges != 0 || c.Failures != 1 {
+					t.Errorf("counts %+v, want no hedge and a failure", c)
+				}
+			})
+		})
+	}
+}
+
+// A queued hedge does not keep a call alive whose attempts have all failed.
+func TestFailureWhileWaitingForToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := testPolicy(func(p *policy.Policy) {
+			p.Budget = policy.Budget{Burst: 10}
+			p.Default.NonFatal = []uint32{uint32(codes.Unavailable)}
+		})
+		n := newStub(testService(t, p), func(ctx context.Context, _ string, _ int, _ any) error {
+			_ = sleep(ctx, 15*ms)
+			return status.Error(codes.Unavailable, "down")
+		}, "a", "b")
+		start := time.Now()
+		_, err := n.call(t.Context())
+		if took := time.Since(start); status.Code(err) != codes.Unavailable || took != 15*ms {
+			t.Errorf("got %v after %v, want Unavailable after 15ms", err, took)
+		}
+		if c := n.counts(); c.Suppressed[policy.SuppressedBudget] != 1 {
+			t.Errorf("counts %+v, want suppressed by budget", c)
+		}
+	})
+}
+
+func TestNonFatalFailureStartsTheNextAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := testPolicy(func(p *policy.Policy) {
+			p.Default.Delay = time.Second
+			p.Default.NonFatal = []uint32{uint32(codes.Unavailable)}
+		})
+		n := newStub(testService(t, p), func(ctx context.Context, replica string, index int, reply any) error {
+			if index == 0 {
+				_ = sleep(ctx, 5*ms)
+				return status.Error(codes.Unavailable, "down")
+			}
+			return answer(ctx, 5*ms, replica, reply)
+		}, "a", "b", "c")
+		start := time.Now()
+		got, err := n.call(t.Context())
+		if took := time.Since(start); err != nil || got != n.sent[1] || took != 10*ms {
+			t.Errorf("got %q, %v after %v, want the second attempt's answer after 10ms", got, err, took)
+		}
+	})
+}
+
+func TestFatalFailureEndsTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newStub(testService(t, testPolicy()), func(ctx context.Context, replica string, index int, reply any) error {
+			if index == 1 {
+				return status.Error(codes.PermissionDenied, "no")
+			}
+			return answer(ctx, time.Second, replica, reply)
+		}, "a", "b", "c")
+		start := time.Now()
+		_, err := n.call(t.Context())
+		if took := time.Since(start); status.Code(err) != codes.PermissionDenied || took != 10*ms {
+			t.Errorf("got %v after %v, want the hedge's PermissionDenied after 10ms", err, took)
+		}
+	})
+}
+
+// Three replicas, three attempts: three different replicas, at 0, d and 2d.
+func TestThreeAttemptsGoToThreeReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 100 {
+			n := newStub(testService(t, testPolicy()), func(ctx context.Context, replica string, index int, reply any) error {
+				if index < 2 {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return answer(ctx, ms, replica, reply)
+			}, "a", "b", "c")
+			if got, err := n.call(t.Context()); err != nil || got != n.sent[2] {
+				t.Fatalf("got %q, %v, want the third attempt's answer", got, err)
+			}
+			synctest.Wait()
+			if !slices.Equal(n.times, []time.Duration{0, 10 * ms, 20 * ms}) {
+				t.Fatalf("attempts at %v, want 0, 10ms and 20ms", n.times)
+			}
+			slices.Sort(n.sent)
+			if !slices.Equal(n.sent, []string{"a", "b", "c"}) {
+				t.Fatalf("attempts went to %v, want each of a, b, c once", n.sent)
+			}
+			if c := n.counts(); c.Hedges != 2 || c.Wins != 1 || c.Eligible != 1 {
+				t.Fatalf("counts %+v, want 2 hedges, 1 win, 1 eligible", c)
+			}
+		}
+	})
+}
+
+// A lone replica is never hedged, and its primary goes on.
+func TestLoneReplicaIsNotHedged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newStub(testService(t, testPolicy()), func(ctx context.Context, replica string, _ int, reply any) error {
+			return answer(ctx, time.Second, replica, reply)
+		}, "a")
+		if got, err := n.call(t.Context()); err != nil || got != "a" || len(n.sent) != 1 {
+			t.Errorf("got %q, %v from %v, want one attempt", got, err, n.sent)
+		}
+		want := Counts{Calls: 1, Safe: 1, Eligible: 1}
+		want.Suppressed[policy.SuppressedReplica] = 1
+		if c := n.counts(); c != want {
+			t.Errorf("counts %+v, want %+v", c, want)
+		}
+	})
+}
+
+// A suppressed call counts one reason, whatever it met on the way.
+func TestSuppressed(t *testing.T) {
+	tests := map[string]struct {
+		policy func(*policy.Policy)
+		want   policy.Suppression
+	}{
+		"shadow":      {func(p *policy.Policy) { p.Mode = policy.ModeShadow }, policy.SuppressedMode},
+		"off":         {func(p *policy.Policy) { p.Mode = policy.ModeOff }, policy.SuppressedMode},
+		"probability": {func(p *policy.Policy) { p.Default.Probability = 0 }, policy.SuppressedProbability},
+		"coin":        {func(p *policy.Policy) { p.Default.Probability = 1e-300 }, policy.SuppressedProbability},
+		"budget":      {func(p *policy.Policy) { p.Budget = policy.Budget{Burst: 10} }, policy.SuppressedBudget},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newStub(testService(t, testPolicy(tt.policy)), func(ctx context.Context, replica string, _ int, reply any) error {
+					return answer(ctx, time.Second, replica, reply)
+				}, "a", "b", "c")
+				if _, err := n.call(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				want := Counts{Calls: 1, Safe: 1, Eligible: 1}
+				want.Suppressed[tt.want] = 1
+				if c := n.counts(); c != want {
+					t.Errorf("counts %+v, want %+v", c, want)
+				}
+			})
+		})
+	}
+}
+
+// Off holds for calls under way: before their delay, and while they wait for a
+// token that comes only then.
+func TestOffHoldsForCallsUnderWay(t *testing.T) {
+	for name, at := range map[string]time.Duration{"before the delay": 5 * ms, "between hedges": 15 * ms} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := testService(t, testPolicy())
+				n := newStub(s, func(ctx context.Context, replica string, _ int, reply any) error {
+					return answer(ctx, time.Second, replica, reply)
+				}, "a", "b", "c")
+				time.AfterFunc(at, func() {
+					s.apply(testPolicy(func(p *policy.Policy) { p.Generation.Number, p.Mode = 2, policy.ModeOff }))
+				})
+				if _, err := n.call(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if c, want := n.counts(), uint64(at/(10*ms)); c.Hedges != want {
+					t.Errorf("%d hedges, want the %d before off", c.Hedges, want)
+				}
+			})
+		})
+	}
+	t.Run("in the queue", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			p := testPolicy(func(p *policy.Policy) { p.Budget = policy.Budget{Ratio: 1, Burst: 10} })
+			s := testService(t, p)
+			n := newStub(s, func(ctx context.Context, replica string, _ int, reply any) error {
+				return answer(ctx, time.Second, replica, reply)
+			}, "a", "b", "c")
+			s.budget.Set(policy.Budget{Burst: 10}, true) // earns nothing
+			var calls sync.WaitGroup
+			calls.Go(func() { _, _ = n.call(t.Context()) })
+			time.Sleep(15 * ms)
+			// A token comes in the same instant as off, and off has been said.
+			s.inForce.Store(testPolicy(func(p *policy.Policy) { p.Mode = policy.ModeOff }))
+			s.budget.Set(policy.Budget{Ratio: 1, Burst: 10}, true)
+			s.budget.Earn()
+			calls.Wait()
+			if c := n.counts(); c.Hedges != 0 || c.Suppressed[policy.SuppressedMode] != 1 {
+				t.Errorf("counts %+v, want no hedge, suppressed by mode", c)
+			}
+			if got := s.budget.Tokens(); got != 1 {
+				t.Errorf("%v tokens, want the unspent 1 back", got)
+			}
+		})
+	})
+}
+
+// A hedge without a token waits its turn and goes when later calls have earned one.
+func TestHedgeWaitsForToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := testPolicy(func(p *policy.Policy) { p.Budget = policy.Budget{Ratio: .1, Burst: 10} })
+		stalled := true
+		n := newStub(testService(t, p), func(ctx context.Context, replica string, index int, reply any) error {
+			if index == 0 && stalled {
+				stalled = false
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return answer(ctx, ms, replica, reply)
+		}, "a", "b", "c")
+		start := time.Now()
+		var calls sync.WaitGroup
+		calls.Go(func() {
+			_, err := n.call(t.Context())
+			// The stalled call and 9 more earn one token, the last at 109 ms.
+			if took := time.Since(start); err != nil || took != 110*ms {
+				t.Errorf("got %v after %v, want an answer after 110ms", err, took)
+			}
+		})
+		time.Sleep(100 * ms)
+		for range 9 {
+			time.Sleep(ms)
+			calls.Go(func() { _, _ = n.call(t.Context()) })
+		}
+		calls.Wait()
+		if c := n.counts(); c.Hedges != 1 || c.Suppressed[policy.SuppressedBudget] != 0 {
+			t.Errorf("counts %+v, want 1 hedge and no suppression", c)
+		}
+	})
+}
+
+// What a caller sees of its own context is what it would see without hedging,
+// however many attempts are under way.
+func TestCallersContext(t *testing.T) {
+	tests := map[string]struct {
+		end  func(context.Context) (context.Context, context.CancelFunc)
+		want codes.Code
+	}{
+		"deadline": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 25*ms)
+		}, codes.DeadlineExceeded},
+		"cancel": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(25*ms, cancel)
+			return ctx, cancel
+		}, codes.Canceled},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newStub(testService(t, testPolicy()), func(ctx context.Context, _ string, index int, _ any) error {
+					<-ctx.Done()
+					return status.Error(codes.Canceled, "stream reset") // as a server that gave up
+				}, "a", "b", "c")
+				ctx, cancel := tt.end(t.Context())
+				defer cancel()
+				start := time.Now()
+				_, err := n.call(ctx)
+				if took := time.Since(start); status.Code(err) != tt.want || took != 25*ms {
+					t.Errorf("got %v after %v, want %v after 25ms", err, took, tt.want)
+				}
+				synctest.Wait()
+				want := Counts{Calls: 1, Safe: 1, Eligible: 1, Hedges: 2}
+				if c := n.counts(); c != want {
+					t.Errorf("counts %+v, want %+v", c, want)
+				}
+				if n.outstanding() != 0 {
+					t.Errorf("%d attempts outstanding, want 0", n.outstanding())
+				}
+			})
+		})
+	}
+}
+
+// A call of which only hedges run, which ignore cancellation, ends with its
+// caller's context.
+func TestCallerDoesNotWaitForDeafHedges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := testPolicy(func(p *policy.Policy) { p.Default.NonFatal = []uint32{uint32(codes.Unavailable)} })
+		n := newStub(testService(t, p), func(_ context.Context, _ string, index int, _ any) error {
+			if index == 0 {
+				return status.Error(codes.Unavailable, "down")
+			}
+			time.Sleep(time.Minute)
+			return nil
+		}, "a", "b", "c")
+		ctx, cancel := context.WithTimeout(t.Context(), 25*ms)
+		defer cancel()
+		start := time.Now()
+		_, err := n.call(ctx)
+		if took := time.Since(start); status.Code(err) != codes.DeadlineExceeded || took != 25*ms {
+			t.Errorf("got %v after %v, want DeadlineExceeded after 25ms", err, took)
+		}
+		time.Sleep(time.Minute) // the bubble waits for them
+	})
+}
+
+// "Negative or unparsable: no more hedges"; a number delays the next attempt.
+func TestPushback(t *testing.T) {
+	for value, want := range map[string]time.Duration{"-1": 0, "abc": 0, "200": 200 * ms} {
+		t.Run(value, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := testPolicy(func(p *policy.Policy) { p.Default.NonFatal = []uint32{uint32(codes.Unavailable)} })
+				n := newStub(testService(t, p), func(ctx context.Context, _ string, index int, _ any) error {
+					if index == 0 {
+						ctx.Value(trailerKey{}).(metadata.MD).Set(hedge.PushbackKey, value)
+						return status.Error(codes.Unavailable, "down")
+					}
+					return nil
+				}, "a", "b", "c")
+				start := time.Now()
+				_, err := n.call(t.Context())
+				if took := time.Since(start); took != want || (err == nil) != (want > 0) {
+					t.Errorf("got %v after %v, want the end after %v", err, took, want)
+				}
+			})
+		})
+	}
+}
+
+// 10,000 hedged calls whose losers answer late and ignore cancellation, half of
+// them cancelled by their callers: no goroutine stays behind.
+func TestLosersLeaveNoGoroutine(t *testing.T) {
+	const calls, workers = 10_000, 200
+	serve := func(ctx context.Context, _ string, hedge bool) ([]byte, error) {
+		if !hedge {
+			time.Sleep(20 * ms) // deaf to ctx
+		}
+		return []byte("data"), nil
+	}
+	s := testService(t, testPolicy(func(p *policy.Policy) { p.Default.Delay = ms }))
+	c := newCluster(t, s, serve, "a", "b", "c")
+	c.connect(t)
+	baseline := runtime.NumGoroutine()
+
+	var left atomic.Int64
+	left.Store(calls)
+	var running sync.WaitGroup
+	for range workers {
+		running.Go(func() {
+			for left.Add(-1) >= 0 {
+				ctx, cancel := context.WithCancel(context.Background())
+				var timer *time.Timer
+				if rand.N(2) == 0 {
+					timer = time.AfterFunc(rand.N(3*ms), cancel)
+				}
+				_, err := c.call(ctx)
+				if err != nil && ctx.Err() == nil {
+					t.Errorf("a call that nobody cancelled failed: %v", err)
+				}
+				if timer != nil {
+					timer.Stop()
+				}
+				cancel()
+			}
+		})
+	}
+	running.Wait()
+	if n := s.method(testMethod).hedges.Load(); n < calls/4 {
+		t.Errorf("%d hedges in %d calls, want most hedged", n, calls)
+	}
+	deadline := time.Now().Add(5 * time.Second)
+	for runtime.NumGoroutine() > baseline+10 { // handlers that sleep yet
+		if time.Now().After(deadline) {
+			t.Fatalf("%d goroutines, %d before the calls", runtime.NumGoroutine(), baseline)
+		}
+		runtime.Gosched()
+	}
+}
+
+// Calls cancelled at an instant within 1 ms of their hedge's alarm, often the
+// very same one, 100,000 times: none hangs, and nothing stays in flight. Some
+// wait for a token at that instant.
+func TestCancelRacesAlarm(t *testing.T) {
+	const calls, workers = 100_000, 20
+	synctest.Test(t, func(t *testing.T) {
+		p := testPolicy(func(p *policy.Policy) { p.Budget = policy.Budget{Ratio: .5, Burst: 5} })
+		n := newStub(testService(t, p), func(ctx context.Context, replica string, index int, reply any) error {
+			if index > 0 {
+				return answer(ctx, ms/2, replica, reply)
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}, "a", "b", "c")
+		var running sync.WaitGroup
+		for range workers {
+			running.Go(func() {
+				for range calls / workers {
+					ctx, cancel := context.WithCancel(t.Context())
+					timer := time.AfterFunc(9*ms+ms/5*time.Duration(rand.N(11)), cancel)
+					_, err := n.call(ctx)
+					if err != nil && !errors.Is(err, context.Canceled) && status.Code(err) != codes.Canceled {
+						t.Errorf("got %v, want an answer or Canceled", err)
+					}
+					timer.Stop()
+					cancel()
+				}
+			})
+		}
+		running.Wait()
+		synctest.Wait()
+		if n.outstanding() != 0 {
+			t.Errorf("%d attempts in flight, want 0", n.outstanding())
+		}
+		c := n.counts()
+		if c.Calls != calls || c.Hedges == 0 || c.Suppressed[policy.SuppressedBudget] == 0 {
+			t.Errorf("counts %+v, want hedges and refusals", c)
+		}
+		if sent := uint64(len(n.sent)); sent != c.Calls+c.Hedges-c.CancelledUnsent {
+			t.Errorf("%d attempts sent, want %d calls + %d hedges - %d unsent", sent, c.Calls, c.Hedges, c.CancelledUnsent)
+		}
+		// Nobody waits any more, and no token was lost: a full bucket fills and stays.
+		for range 100 {
+			if granted := n.service.budget.Earn(); len(granted) > 0 {
+				t.Fatal("a call that has ended waits for a token")
+			}
+		}
+	})
+}
