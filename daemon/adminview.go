@@ -14,6 +14,7 @@ import (
 	"github.com/hedged-project/hedged/daemon/state"
 	"github.com/hedged-project/hedged/internal/wire"
 	"github.com/hedged-project/hedged/policy"
+	"github.com/hedged-project/hedged/report"
 )
 
 // service shows one service as its owner left it.
@@ -76,6 +77,9 @@ func (d *Daemon) clients(only string) []*hedgedv1.ClientStatus {
 	var out []*hedgedv1.ClientStatus
 	now := time.Now()
 	for _, src := range d.ingest.snapshot() {
+		if src.info.Kind != report.Client {
+			continue
+		}
 		c, generations := src.status(now)
 		for name, sub := range subscriptions[c.Id] {
 			held := proto.CloneOf(sub) // several lives of one client may be known

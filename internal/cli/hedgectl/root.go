@@ -1,0 +1,130 @@
+// Package hedgectl is the operator's command line: it asks the daemon and shows
+// the answer, as a table for people or as JSON for programs.
+package hedgectl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	hedgedv1 "github.com/hedged-project/hedged/api/hedged/v1"
+	"github.com/hedged-project/hedged/internal/cli"
+	"github.com/hedged-project/hedged/internal/cli/hedged"
+)
+
+// options are the flags that every command has.
+type options struct {
+	daemon  string
+	output  string
+	timeout time.Duration
+
+	out io.Writer
+	err io.Writer
+}
+
+// NewCommand returns the root command.
+func NewCommand(stdout, stderr io.Writer) *cobra.Command {
+	o := &options{out: stdout, err: stderr}
+	root := &cobra.Command{
+		Use:   "hedgectl",
+		Short: "See, steer and try hedged",
+		Long: `hedgectl shows what the daemon sees and decides, and stops or starts hedging.
+
+Exit codes: 0 done; 1 it could not be done; 2 the command was not understood.`,
+		Example: `  hedgectl demo                      see hedging work, on this machine, with nothing installed
+  hedgectl status                    every service, its delay and its extra load against the target
+  hedgectl explain users             why its policy is as it is
+  hedgectl off users                 stop hedging for one service, at once
+  hedgectl off --all                 stop hedging everywhere`,
+		Version: cli.Version(),
+	}
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	f := root.PersistentFlags()
+	f.StringVar(&o.daemon, "daemon", envOr("HEDGED_DAEMON", "127.0.0.1:7946"), "`ADDRESS` of the daemon's gRPC port; HEDGED_DAEMON sets it too")
+	f.StringVarP(&o.output, "output", "o", "table", "`FORMAT` of the answer: table or json")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Second, "longest time to wait for the daemon")
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if o.output != "table" && o.output != "json" {
+			return cli.Usagef("--output: %q, want table or json", o.output)
+		}
+		if o.timeout <= 0 {
+			return cli.Usagef("--timeout: %v, want more than 0", o.timeout)
+		}
+		return nil
+	}
+	daemon := hedged.NewCommand(stdout, stderr)
+	daemon.Use, daemon.Hidden = "daemon", true // what the demo starts
+	root.AddCommand(o.status(), o.watch(), o.explain(), o.off(), o.on(), o.shadow(), o.demo(), daemon)
+	return root
+}
+
+func envOr(name, otherwise string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return otherwise
+}
+
+// dial connects to the daemon; the connection is made by the first call.
+func (o *options) dial() (*grpc.ClientConn, hedgedv1.AdminServiceClient, error) {
+	conn, err := grpc.NewClient(o.daemon, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, nil, cli.Usagef("--daemon: %q: %v", o.daemon, err)
+	}
+	return conn, hedgedv1.NewAdminServiceClient(conn), nil
+}
+
+// ask makes calls with a time limit and tells errors the operator's way.
+func (o *options) ask(ctx context.Context, calls func(context.Context, hedgedv1.AdminServiceClient) error) error {
+	conn, admin, err := o.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	return o.told(calls(ctx, admin))
+}
+
+// told turns a status into a sentence that says what to do.
+func (o *options) told(err error) error {
+	st, ok := status.FromError(err)
+	if err == nil || !ok {
+		return err
+	}
+	switch st.Code() {
+	case codes.Unavailable:
+		return fmt.Errorf("the daemon at %s does not answer: %s\nIs it running? Start it with 'hedged', or name its address with --daemon", o.daemon, st.Message())
+	case codes.DeadlineExceeded:
+		return fmt.Errorf("the daemon at %s did not answer within %v", o.daemon, o.timeout)
+	case codes.InvalidArgument:
+		return &cli.UsageError{Err: fmt.Errorf("%s", st.Message())}
+	default:
+		return fmt.Errorf("%s", st.Message())
+	}
+}
+
+// print shows m as JSON where that was asked for, else as table shows it.
+func (o *options) print(m proto.Message, table func(w io.Writer)) error {
+	if o.output == "json" {
+		b, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(m)
+		if err != nil {
+			return fmt.Errorf("format answer: %w", err)
+		}
+		_, err = fmt.Fprintf(o.out, "%s\n", b)
+		return err
+	}
+	table(o.out)
+	return nil
+}
