@@ -42,7 +42,7 @@ func unknownBudget(target float64) policy.Budget {
 }
 
 // wantBudget is the bucket of each of so many clients that make callsPerWindow
-// calls in Window each.
+// calls in Window each, of methods that may be hedged.
 //
 // Start is what the target leaves in Window. Of its own calls a client may
 // spend on top of what it earns 1 - bucketShare of the target. Of the others'
@@ -65,10 +65,10 @@ func wantBudget(target, callsPerWindow, clients float64) policy.Budget {
 // call for clearly different ones.
 func nextBudget(inForce policy.Budget, target float64, t tally, clients int) policy.Budget {
 	next := policy.Budget{Ratio: bucketShare * target, Burst: inForce.Burst, Start: inForce.Start}
-	if t.calls < minRateCalls || t.clientTime < minRateTime || clients == 0 {
+	if t.safe < minRateCalls || t.clientTime < minRateTime || clients == 0 {
 		return next
 	}
-	callsPerWindow := float64(t.calls) * float64(Window) / float64(t.clientTime)
+	callsPerWindow := float64(t.safe) * float64(Window) / float64(t.clientTime)
 	want := wantBudget(target, callsPerWindow, float64(clients))
 	if differs(next.Burst, want.Burst) {
 		next.Burst = want.Burst

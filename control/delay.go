@@ -41,6 +41,9 @@ const (
 	blindRaise = 1.5
 
 	delayUnit = 10 * time.Microsecond
+
+	// Ratio of the bounds of an estimator's bucket, rounded up.
+	bucketRatio = 1.011
 )
 
 // wantedRate is the eligible rate that the delay aims at.
@@ -163,8 +166,7 @@ func counts(s *estimator.Sample, d time.Duration) (known, longer float64) {
 // steep part of the distribution one bucket of 1.1% holds as much as the whole
 // band in which the rate is kept.
 func refine(s *estimator.Sample, d time.Duration, tail float64) time.Duration {
-	const bucket = 1.011 // ratio of a bucket's bounds
-	lo, hi := time.Duration(float64(d)/bucket), time.Duration(float64(d)*bucket)
+	lo, hi := time.Duration(float64(d)/bucketRatio), time.Duration(float64(d)*bucketRatio)
 	for hi-lo > delayUnit/2 {
 		mid := lo + (hi-lo)/2
 		share, ok := s.Exceedance(mid)

@@ -86,7 +86,7 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 		if m.restored != nil && in.grace {
 			ask(m.restored.Reason.Code, true, text+": the delay from before the restart holds")
 			held := *m.restored
-			held.Reason = out.Reason
+			held.MaxAttempts, held.NonFatal, held.Reason = out.MaxAttempts, out.NonFatal, out.Reason
 			return held, guards
 		}
 		m.restored = nil

@@ -12,8 +12,9 @@ import (
 
 const (
 	// A window closes after windowTime, or later, up to longestWindow, while
-	// replicas have on average fewer than windowSamples.
-	windowTime    = time.Second
+	// replicas have on average fewer than windowSamples. It is shorter than the
+	// clients' cadence of 1 s, so that each report of a lone client is a window.
+	windowTime    = 750 * time.Millisecond
 	longestWindow = 5 * time.Second
 	windowSamples = 30
 
@@ -62,6 +63,12 @@ func (p *probation) find(name string) *replica {
 		p.replicas[name] = r
 	}
 	return r
+}
+
+// excludes reports whether the replica is in probation.
+func (p *probation) excludes(name string) bool {
+	r := p.replicas[name]
+	return r != nil && r.state == policy.ReplicaProbation
 }
 
 // restore puts a replica where it stood before a restart.
@@ -224,6 +231,8 @@ func (p *probation) judge() map[*replica]evidence {
 		if !ok {
 			continue
 		}
+		// Above its bucket: where all latencies are equal, nothing outlives them.
+		typical = time.Duration(bucketRatio * float64(typical))
 		clear := typical + max(slowFloor, time.Duration(slowShare*float64(typical)))
 		var poolN, poolLonger float64
 		type counted struct {

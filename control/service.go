@@ -140,7 +140,9 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 		m := s.method(name)
 		for replica, seen := range from.Replicas {
 			t.ended += seen.Primary.Count()
-			if m != nil {
+			// The trickle of a replica in probation must not set the delay of the
+			// others; that its calls are eligible shows in the counts.
+			if m != nil && !s.probation.excludes(replica) {
 				m.latency.Add(now, &seen.Primary)
 			}
 			s.probation.add(now, replica, name, r.Source.Zone, &seen.Primary, seen.Failed)
@@ -229,7 +231,7 @@ func (s *Service) Tick(now time.Time) Decision {
 		fallback: fallback,
 	}
 	var byMethod []Guard
-	var decided [policy.ReasonTracking + 1]int
+	decided := map[policy.ReasonCode]int{}
 	for _, name := range slices.Sorted(maps.Keys(s.methods)) {
 		m, guards := s.methods[name].decide(now, in)
 		p.Methods[name] = m
@@ -257,7 +259,7 @@ func (s *Service) Tick(now time.Time) Decision {
 
 // guards asks the guards of the service in their order, the last of which
 // decided; decided counts the methods by what decided them.
-func (s *Service) guards(window tally, serving int, decided [policy.ReasonTracking + 1]int) []Guard {
+func (s *Service) guards(window tally, serving int, decided map[policy.ReasonCode]int) []Guard {
 	guards := make([]Guard, 0, 6)
 	ask := func(code policy.ReasonCode, yes bool, text string) bool {
 		guards = append(guards, Guard{Code: code, Decided: yes, Text: text})
