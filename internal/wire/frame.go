@@ -22,6 +22,11 @@ const (
 	MaxHistogramBytes = 16 << 10         // of one encoded histogram
 	MaxSuppressed     = 16               // keys
 	MaxWasted         = 1000 * time.Hour // handler time in one interval
+
+	// MaxDecodedBytes bounds the memory of one frame's histograms: three bytes on
+	// the wire may become a thousand. An honest frame of 3,000 methods by replicas
+	// stays below it.
+	MaxDecodedBytes = 128 << 20
 )
 
 // FrameToProto returns r as a message. Its source is not part of it: it is sent
@@ -144,18 +149,25 @@ func FrameFromProto(src report.Source, f *hedgedv1.Frame) (*report.Report, error
 	case n > 0:
 		r.Methods = make(map[string]*report.Method, n)
 	}
+	d := decoder{kind: src.Kind}
 	for name, m := range f.GetMethods() {
 		if err := policy.ValidateName("methods key", name); err != nil {
 			return nil, err
 		}
-		if r.Methods[name], err = methodReport(src.Kind, m); err != nil {
+		if r.Methods[name], err = d.method(m); err != nil {
 			return nil, fmt.Errorf("methods[%q].%w", name, err)
 		}
 	}
 	return r, nil
 }
 
-func methodReport(kind report.Kind, m *hedgedv1.MethodReport) (*report.Method, error) {
+// decoder reads one frame of a source of one kind.
+type decoder struct {
+	kind  report.Kind
+	bytes int // most that the histograms so far may take
+}
+
+func (d *decoder) method(m *hedgedv1.MethodReport) (*report.Method, error) {
 	out := &report.Method{
 		Calls:           m.GetCalls(),
 		Safe:            m.GetSafe(),
@@ -202,14 +214,14 @@ func methodReport(kind report.Kind, m *hedgedv1.MethodReport) (*report.Method, e
 		if err := policy.ValidateName("replicas key", name); err != nil {
 			return nil, err
 		}
-		replica, err := replicaReport(r)
+		replica, err := d.replica(r)
 		if err != nil {
 			return nil, fmt.Errorf("replicas[%q].%w", name, err)
 		}
 		out.Replicas[name] = replica
 	}
 	if s := m.GetServer(); s != nil {
-		if kind != report.Server {
+		if d.kind != report.Server {
 			return nil, errors.New("server: set by a client, want it absent: only servers send it")
 		}
 		served, err := serverReport(s)
@@ -221,13 +233,13 @@ func methodReport(kind report.Kind, m *hedgedv1.MethodReport) (*report.Method, e
 	return out, nil
 }
 
-func replicaReport(m *hedgedv1.ReplicaReport) (*report.Replica, error) {
+func (d *decoder) replica(m *hedgedv1.ReplicaReport) (*report.Replica, error) {
 	r := &report.Replica{Failed: m.GetFailed()}
 	for _, err := range [...]error{
-		histogram("primary_completed", &r.Primary.Completed, m.GetPrimaryCompleted()),
-		histogram("primary_censored", &r.Primary.Censored, m.GetPrimaryCensored()),
-		histogram("hedge_completed", &r.Hedge.Completed, m.GetHedgeCompleted()),
-		histogram("hedge_censored", &r.Hedge.Censored, m.GetHedgeCensored()),
+		d.histogram("primary_completed", &r.Primary.Completed, m.GetPrimaryCompleted()),
+		d.histogram("primary_censored", &r.Primary.Censored, m.GetPrimaryCensored()),
+		d.histogram("hedge_completed", &r.Hedge.Completed, m.GetHedgeCompleted()),
+		d.histogram("hedge_censored", &r.Hedge.Censored, m.GetHedgeCensored()),
 		count("failed", r.Failed),
 	} {
 		if err != nil {
@@ -274,13 +286,25 @@ func part(field string, n uint64, of string, whole uint64) error {
 	return nil
 }
 
+// What a decoded histogram takes, see estimator.Histogram: a page for each octave
+// that it touches, of which a byte on the wire can touch one, and their index.
+const (
+	octaves     = (estimator.MaxIndex + 1 - estimator.MinIndex) >> estimator.Scale
+	octaveBytes = 8 << estimator.Scale
+	indexBytes  = 2 * 16 * octaves
+)
+
 // histogram decodes b into h; no bytes are no observations.
-func histogram(field string, h *estimator.Histogram, b []byte) error {
+func (d *decoder) histogram(field string, h *estimator.Histogram, b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
 	if len(b) > MaxHistogramBytes {
 		return fmt.Errorf("%s: %d bytes, want at most %d", field, len(b), MaxHistogramBytes)
+	}
+	d.bytes += min(len(b), octaves)*octaveBytes + indexBytes
+	if d.bytes > MaxDecodedBytes {
+		return fmt.Errorf("%s: the frame's histograms so far may take %d bytes decoded, want at most %d", field, d.bytes, MaxDecodedBytes)
 	}
 	if err := h.UnmarshalBinary(b); err != nil {
 		return fmt.Errorf("%s: %w", field, err)

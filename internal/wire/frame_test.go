@@ -340,29 +340,38 @@ func TestHostileHistogramsCostNothing(t *testing.T) {
 	}
 }
 
-// The dearest frame there is touches an octave with every three bytes. What a
-// daemon allocates for a frame is bounded by the frame's own size.
+// A byte of a frame can touch an octave of a histogram, which is 512 bytes of
+// memory. The sum over a frame is bounded, whether it is accepted or refused.
 func TestDearestFrameIsBounded(t *testing.T) {
 	var h estimator.Histogram
 	for d := time.Duration(1); d < 4096*time.Second; d *= 2 {
 		h.Record(d)
 	}
-	r := validReport(1, 0)
-	for i := range 500 {
-		sample := estimator.Sample{Completed: h, Censored: h}
-		r.Methods["/shop.Search/Method0"].Replicas[fmt.Sprint(i)] = &report.Replica{Primary: sample, Hedge: sample}
+	dear := report.Replica{Primary: estimator.Sample{Completed: h, Censored: h}, Hedge: estimator.Sample{Completed: h, Censored: h}}
+	for _, test := range []struct {
+		replicas int
+		want     string
+	}{
+		{1400, ""},
+		{6000, "bytes decoded, want at most 134217728"},
+	} {
+		r := validReport(1, 0)
+		for i := range test.replicas {
+			r.Methods["/shop.Search/Method0"].Replicas[fmt.Sprint(i)] = &dear
+		}
+		f := FrameToProto(r)
+		var err error
+		cost := allocated(func() { _, err = FrameFromProto(clientSource(), f) })
+		if test.want != "" {
+			refused(t, err, test.want)
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if cost > MaxDecodedBytes+MaxDecodedBytes/8 {
+			t.Errorf("a frame of %d bytes allocated %d, want at most %d and an eighth", proto.Size(f), cost, MaxDecodedBytes)
+		}
+		t.Logf("a frame of %d bytes allocated %d", proto.Size(f), cost)
 	}
-	f := FrameToProto(r)
-	size := uint64(proto.Size(f))
-	var err error
-	cost := allocated(func() { _, err = FrameFromProto(clientSource(), f) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if cost > 256*size {
-		t.Errorf("a frame of %d bytes allocated %d, want at most 256 times its size", size, cost)
-	}
-	t.Logf("%d bytes allocated for %d", cost, size)
 }
 
 // allocated returns the bytes that f allocates.

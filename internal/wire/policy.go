@@ -90,9 +90,7 @@ func PolicyFromProto(m *hedgedv1.ServicePolicy) (*policy.Policy, error) {
 	if p.Default, err = methodFromProto(m.GetDefaultMethod()); err != nil {
 		return nil, fmt.Errorf("default_method.%w", err)
 	}
-	if n := len(m.GetMethods()); n > policy.MaxMethods {
-		return nil, fmt.Errorf("methods: %d, want at most %d", n, policy.MaxMethods)
-	} else if n > 0 {
+	if n := len(m.GetMethods()); n > 0 {
 		p.Methods = make(map[string]policy.Method, n)
 	}
 	for name, method := range m.GetMethods() {
@@ -103,9 +101,7 @@ func PolicyFromProto(m *hedgedv1.ServicePolicy) (*policy.Policy, error) {
 			return nil, fmt.Errorf("methods[%q].%w", name, err)
 		}
 	}
-	if n := len(m.GetReplicas()); n > policy.MaxReplicas {
-		return nil, fmt.Errorf("replicas: %d, want at most %d", n, policy.MaxReplicas)
-	} else if n > 0 {
+	if n := len(m.GetReplicas()); n > 0 {
 		p.Replicas = make(map[string]policy.Replica, n)
 	}
 	for name, r := range m.GetReplicas() {
