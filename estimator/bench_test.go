@@ -117,3 +117,50 @@ func BenchmarkHistogram(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkWindow(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		sub  time.Duration
+		n    int
+		rps  int
+	}{{"1000rps/10x1s", time.Second, 10, 1000}, {"1000rps/40x250ms", 250 * time.Millisecond, 40, 1000}, {"20rps/10x1s", time.Second, 10, 20}} {
+		w := NewWindow(c.sub, c.n)
+		now := start
+		var s *Sample
+		fill := func(k uint64) {
+			_, s = hedged(k, c.rps/4, 50*time.Millisecond, drawLognormal)
+			now = now.Add(250 * time.Millisecond)
+			w.Add(now, s)
+		}
+		for k := range uint64(50) {
+			fill(k)
+		}
+		b.Run(c.name+"/DropChanged", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				w.grown = true
+				w.DropChanged(50 * time.Millisecond)
+			}
+		})
+		b.Run(c.name+"/AddAdvance", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				now = now.Add(250 * time.Millisecond)
+				w.Add(now, s)
+			}
+		})
+		b.Run(c.name+"/Quantile", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				w.Total().Quantile(.95)
+			}
+		})
+		b.Run(c.name+"/Exceedance", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				w.Total().Exceedance(48 * time.Millisecond)
+			}
+		})
+	}
+}

@@ -63,7 +63,7 @@ func (w *Window) Add(now time.Time, s *Sample) {
 		return
 	}
 	w.recent.Reset()
-	w.unpack(k, &w.recent)
+	w.slot(k).addTo(&w.recent, 1)
 	w.recent.Merge(s)
 	w.pack(k, &w.recent)
 }
@@ -126,17 +126,22 @@ func (w *Window) pack(k int64, s *Sample) {
 	p.censored = s.Censored.appendWire(p.censored[:0])
 }
 
-// unpack adds closed sub-window k to s.
-func (w *Window) unpack(k int64, s *Sample) {
+// addTo adds p to s, or with the sign -1 modulo 2^64 takes it away again.
+func (p *packed) addTo(s *Sample, sign uint64) {
+	s.Completed.applyOwn(p.completed, sign)
+	s.Censored.applyOwn(p.censored, sign)
+}
+
+// move takes closed sub-window k from one sample to another.
+func (w *Window) move(k int64, from, to *Sample) {
 	p := w.slot(k)
-	s.Completed.applyOwn(p.completed, 1)
-	s.Censored.applyOwn(p.censored, 1)
+	p.addTo(from, math.MaxUint64)
+	p.addTo(to, 1)
 }
 
 // expire takes closed sub-window k from the total.
 func (w *Window) expire(k int64) {
 	p := w.slot(k)
-	w.total.Completed.applyOwn(p.completed, math.MaxUint64)
-	w.total.Censored.applyOwn(p.censored, math.MaxUint64)
+	p.addTo(&w.total, math.MaxUint64)
 	p.count, p.completed, p.censored = 0, p.completed[:0], p.censored[:0]
 }
