@@ -19,8 +19,8 @@ import (
 	"github.com/hedged-project/hedged/report"
 )
 
-// Waits between attempts to reach the daemon, each cut at random by up to a
-// half so that clients do not come back together.
+// Waits between attempts to reach the daemon. Each is varied at random by up to
+// a half, so that clients do not come back together.
 const (
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = 5 * time.Second
@@ -36,7 +36,7 @@ func daemonOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: firstRetry, Multiplier: retryPace, Jitter: .5, MaxDelay: lastRetry},
+			Backoff:           backoff.Config{BaseDelay: firstRetry, Multiplier: retryPace, Jitter: .5, MaxDelay: lastRetry * 2 / 3},
 			MinConnectTimeout: lastRetry,
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 75 * time.Second, Timeout: 20 * time.Second}),
@@ -52,6 +52,7 @@ func daemonOptions() []grpc.DialOption {
 // or was received outlives a stream; a broken one is opened again.
 type daemon struct {
 	conn   *grpc.ClientConn
+	node   report.Source // the client
 	log    *slog.Logger
 	policy *subscriber
 
@@ -67,6 +68,7 @@ func newDaemon(o Options, node report.Source) (*daemon, error) {
 	}
 	return &daemon{
 		conn:   conn,
+		node:   node,
 		log:    o.Logger.With("daemon", o.Daemon),
 		policy: newSubscriber(node),
 		boxes:  map[report.Source]*outbox{},
@@ -99,7 +101,10 @@ func (d *daemon) Run(ctx context.Context, l Listener) {
 }
 
 // Subscribe implements Controller.
-func (d *daemon) Subscribe(service policy.Key) { d.policy.add(service.String()) }
+func (d *daemon) Subscribe(service policy.Key) {
+	d.policy.add(service.String())
+	d.box(d.node) // whose stream is up when the first report comes
+}
 
 // Report implements Controller.
 func (d *daemon) Report(r *report.Report) (dropped uint64) {
@@ -154,7 +159,7 @@ func (d *daemon) repeat(ctx context.Context, name string, stream func(wait bool)
 			d.log.Warn("no stream to the daemon; trying again", "stream", name, "error", err)
 			logged = code
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause/2))
+		timer := time.NewTimer(pause/2 + rand.N(pause/2+1))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():

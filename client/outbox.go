@@ -42,12 +42,12 @@ func newOutbox(source report.Source) *outbox {
 }
 
 // add takes a frame in, and returns the observations of those that had to go. A
-// frame without observations is only a sign of life: it is not kept for later.
+// frame without observations is only a sign of life: it goes at once or not at all.
 func (b *outbox) add(f *hedgedv1.Frame) (dropped uint64) {
 	in := boxed{frame: f, bytes: proto.Size(f), observations: observations(f)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(f.Methods) == 0 && (!b.open || len(b.frames) > 0) || in.bytes > maxFrameBytes {
+	if len(f.Methods) == 0 && (!b.open || b.unsent < len(b.frames)) || in.bytes > maxFrameBytes {
 		return in.observations
 	}
 	b.frames = append(b.frames, in)

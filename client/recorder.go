@@ -2,6 +2,7 @@ package client
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,9 +21,9 @@ const (
 	// other is the method or replica of whatever is beyond the bounds, or has a
 	// name that cannot be reported.
 	other = "other"
-	// idleDrains is how many drains in a row a replica may be without a sample
-	// before it is forgotten: about a minute at the default cadence.
-	idleDrains = 60
+	// idleTime is how long a replica may be without a sample before it is
+	// forgotten; for as long again, whoever found it before still counts.
+	idleTime = time.Minute
 	// maxInterval is the longest interval that a report may cover.
 	maxInterval = time.Hour
 )
@@ -36,7 +37,7 @@ type recorder struct {
 
 	growing sync.Mutex // held to change a map
 
-	draining sync.Mutex // guards what follows and what drains have taken
+	draining sync.Mutex // guards what follows, and what drains have taken
 	drained  time.Time  // end of the last interval
 	retired  []*replica // out of the maps, but perhaps found just before
 }
@@ -64,7 +65,7 @@ type replica struct {
 
 	method *method
 	name   string
-	idle   int // drains in a row without a sample; guarded by draining
+	used   time.Time // made, or last found with a sample; guarded by draining once in a map
 }
 
 // samples is what became of one kind of attempt: those that ended, and those
@@ -139,7 +140,7 @@ func (m *method) addReplica(name string) *replica {
 	}
 	next := make(map[string]*replica, len(all)+1)
 	maps.Copy(next, all)
-	p := &replica{method: m, name: name}
+	p := &replica{method: m, name: name, used: time.Now()}
 	next[name] = p
 	m.replicas.Store(&next)
 	m.rec.series.Add(1)
@@ -169,11 +170,11 @@ func (r *recorder) drain(now time.Time) *report.Report {
 	out := &report.Report{Interval: min(max(now.Sub(r.drained), 0), maxInterval)}
 	r.drained = now
 
-	d := drain{out: out, idle: map[*method][]*replica{}}
-	for _, p := range r.retired {
+	d := drain{now: now, out: out, idle: map[*method][]*replica{}}
+	r.retired = slices.DeleteFunc(r.retired, func(p *replica) bool {
 		d.replica(p)
-	}
-	r.retired = nil
+		return now.Sub(p.used) >= 2*idleTime
+	})
 	for _, m := range *r.methods.Load() {
 		d.method(m)
 	}
@@ -190,6 +191,7 @@ func (r *recorder) drain(now time.Time) *report.Report {
 
 // drain is one drain under way.
 type drain struct {
+	now   time.Time
 	out   *report.Report
 	idle  map[*method][]*replica
 	spare *report.Replica // empty; most replicas need none of their own
@@ -202,11 +204,7 @@ func (d *drain) method(m *method) {
 		delta.put(d.of(m.name))
 	}
 	for _, p := range *m.replicas.Load() {
-		if d.replica(p) {
-			p.idle = 0
-			continue
-		}
-		if p.idle++; p.idle >= idleDrains {
+		if !d.replica(p) && d.now.Sub(p.used) >= idleTime {
 			d.idle[m] = append(d.idle[m], p)
 		}
 	}
@@ -228,6 +226,7 @@ func (d *drain) replica(p *replica) bool {
 		return false
 	}
 	d.spare = nil
+	p.used = d.now
 	m := d.of(p.method.name)
 	if had := m.Replicas[p.name]; had != nil { // a retired one that came back
 		had.Primary.Merge(&got.Primary)

@@ -5,20 +5,20 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hedged-project/hedged/hedge"
 	"github.com/hedged-project/hedged/policy"
 	"github.com/hedged-project/hedged/report"
 )
 
-// Bounds and default of the time between reports, and the least time between
-// two that eligibility called for.
+// Bounds and default of the time between reports.
 const (
 	minCadence     = 100 * time.Millisecond
 	maxCadence     = time.Minute
 	defaultCadence = time.Second
-	earlyGap       = 200 * time.Millisecond
-
-	maxRefusals = 64 // kinds that are logged
 )
+
+// maxRefusals is how many kinds of refusal are logged.
+const maxRefusals = 64
 
 // sequence numbers the reports of one source. Guarded by Client.mu.
 type sequence struct {
@@ -33,10 +33,10 @@ func (c *Client) report(ctx context.Context) {
 	cadence := defaultCadence
 	timer := time.NewTimer(cadence)
 	defer timer.Stop()
-	early := time.NewTimer(earlyGap)
+	early := time.NewTimer(hedge.EarlyGap)
 	early.Stop()
 	defer early.Stop()
-	var sent time.Time // the last early report
+	var sent time.Time // the last early report, of any service
 
 	for {
 		select {
@@ -51,7 +51,7 @@ func (c *Client) report(ctx context.Context) {
 			c.flush(time.Now())
 			timer.Reset(cadence)
 		case <-c.early:
-			early.Reset(max(time.Until(sent.Add(earlyGap)), 0))
+			early.Reset(max(time.Until(sent.Add(hedge.EarlyGap)), 0))
 		case <-early.C:
 			sent = time.Now()
 			c.flushEarly(sent)
