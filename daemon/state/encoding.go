@@ -68,13 +68,17 @@ func (c commands) encode() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return fmt.Appendf(b, "\n%s%08x\n", sumPrefix, crc32.Checksum(b, castagnoli)), nil
+	return sealed(b), nil
+}
+
+func sealed(line []byte) []byte {
+	return fmt.Appendf(bytes.Clone(line), "\n%s%08x\n", sumPrefix, crc32.Checksum(line, castagnoli))
 }
 
 func decodeCommands(b []byte) (commands, error) {
-	line, rest, ok := bytes.Cut(b, []byte("\n"))
-	if want := fmt.Sprintf("%s%08x\n", sumPrefix, crc32.Checksum(line, castagnoli)); !ok || string(rest) != want {
-		return commands{}, fmt.Errorf("overrides: checksum line is %.40q, want %q", rest, want)
+	line, rest, _ := bytes.Cut(b, []byte("\n"))
+	if want := sealed(line); !bytes.Equal(b, want) {
+		return commands{}, fmt.Errorf("overrides: checksum line is %.40q, want %q", rest, want[len(line)+1:])
 	}
 	var doc overridesDoc
 	if err := json.Unmarshal(line, &doc); err != nil {
