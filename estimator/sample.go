@@ -6,8 +6,9 @@ import (
 )
 
 // MinAtRisk is how many attempts must still be pending at a latency for a Sample
-// with censored attempts to say anything there. With fewer the estimate of the
-// share that lives on is off by a third or more, mostly downward.
+// with censored attempts to say anything there. In simulated hedging the share
+// that lives on was off by 49% (root mean square) with one or two at risk, 29% with
+// 5 to 9, 17% with 10 to 19 and 8% with 50.
 const MinAtRisk = 10
 
 // Sample is what is known of the latency of a set of attempts: that of those
