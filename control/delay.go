@@ -39,6 +39,11 @@ const (
 
 	// Most that a delay is raised at once where the quantile is not identified.
 	blindRaise = 1.5
+	// A Kaplan-Meier quantile that is more than this many times that of the
+	// completed primaries hangs on a few stalls that ended among many that were
+	// cancelled. At most a target's worth is cancelled, so that even for a Pareto
+	// tail of index 1.5 the two differ by a factor of (.08 / .043)^(1/1.5) = 1.5.
+	maxLeap = 2
 
 	delayUnit = 10 * time.Microsecond
 
@@ -103,6 +108,10 @@ func nextDelay(in delayInput) delayOutput {
 		return out
 	}
 	found, identified := in.sample.Quantile(out.quantile)
+	if identified && in.inForce > 0 {
+		completed, ok := in.sample.Completed.Quantile(out.quantile)
+		identified = ok && found <= time.Duration(maxLeap*float64(completed))
+	}
 	if identified {
 		found = refine(in.sample, found, tail)
 	} else if in.inForce == 0 {
@@ -110,7 +119,7 @@ func nextDelay(in delayInput) delayOutput {
 		return out
 	} else {
 		found = blindDelay(in, out.quantile)
-		out.note = "beyond it all is cancelled, so the delay follows what completed"
+		out.note = "beyond it nearly all is cancelled, so the delay follows what completed"
 	}
 	wanted := min(max(found.Round(delayUnit), in.min), in.max)
 	if !bounded || tooHigh && wanted > in.inForce || tooLow && wanted < in.inForce {
@@ -191,7 +200,7 @@ func correct(in delayInput, predicted float64) float64 {
 }
 
 // blindDelay is for a quantile that Kaplan-Meier does not identify, because
-// all beyond it was cancelled. Primaries that completed are biased low, so the
+// nearly all beyond it was cancelled. Primaries that completed are biased low, so the
 // delay does not fall by them; but it must not climb without evidence either: a
 // replica that never answers keeps the quantile unidentified for as long as it
 // lives, and the healthy ones' quantile is right all the while.

@@ -42,6 +42,7 @@ type stratumKey struct{ method, zone string }
 // probation holds the replicas of a service and the window under way.
 type probation struct {
 	replicas map[string]*replica
+	sorted   []*replica // the same, by name
 	strata   map[stratumKey]map[*replica]*estimator.Sample
 	opened   time.Time // the window under way; zero: it is empty
 	started  time.Time // first sample
@@ -61,6 +62,8 @@ func (p *probation) find(name string) *replica {
 	if r == nil && len(p.replicas) < maxReplicas {
 		r = &replica{name: name, share: 1, latency: estimator.NewWindow(Window/2, 2)}
 		p.replicas[name] = r
+		at, _ := slices.BinarySearchFunc(p.sorted, name, func(r *replica, name string) int { return cmp.Compare(r.name, name) })
+		p.sorted = slices.Insert(p.sorted, at, r)
 	}
 	return r
 }
@@ -129,7 +132,7 @@ func (p *probation) present(r *replica) bool {
 
 // census counts the replicas that are present and those in normal service.
 func (p *probation) census() (present, serving int) {
-	for _, r := range p.replicas {
+	for _, r := range p.sorted {
 		if !p.present(r) {
 			continue
 		}
@@ -157,7 +160,7 @@ func (p *probation) tick(now time.Time, limit, rate float64) {
 	}
 	present, _ := p.census()
 	var ended uint64
-	for _, r := range p.replicas {
+	for _, r := range p.sorted {
 		ended += r.ended
 	}
 	if ended < windowSamples*uint64(present) && now.Sub(p.opened) < longestWindow {
@@ -165,7 +168,7 @@ func (p *probation) tick(now time.Time, limit, rate float64) {
 	}
 	found := p.judge()
 	trickle := trickleOf(rate, present)
-	for _, r := range p.sorted() {
+	for _, r := range p.sorted {
 		r.move(now, found[r], trickle)
 	}
 	p.eject(now, limit, trickle, found)
@@ -183,7 +186,7 @@ func (p *probation) tick(now time.Time, limit, rate float64) {
 			delete(p.strata, key)
 		}
 	}
-	for _, r := range p.replicas {
+	for _, r := range p.sorted {
 		r.ended, r.failed = 0, 0
 	}
 	p.opened = time.Time{}
@@ -191,18 +194,20 @@ func (p *probation) tick(now time.Time, limit, rate float64) {
 
 // forget drops replicas that are gone.
 func (p *probation) forget() {
-	for name, r := range p.replicas {
+	p.sorted = slices.DeleteFunc(p.sorted, func(r *replica) bool {
 		after := forgetServing
 		if r.state != policy.ReplicaServing || r.doublings > 0 {
 			after = forgetOther
 		}
-		if !r.lastSeen.IsZero() && p.active.Sub(r.lastSeen) > after {
-			delete(p.replicas, name)
-			for _, stratum := range p.strata {
-				delete(stratum, r)
-			}
+		if r.lastSeen.IsZero() || p.active.Sub(r.lastSeen) <= after {
+			return false
 		}
-	}
+		delete(p.replicas, r.name)
+		for _, stratum := range p.strata {
+			delete(stratum, r)
+		}
+		return true
+	})
 }
 
 // release holds the cap when replicas go away or the cap is lowered: those
@@ -216,7 +221,7 @@ func (p *probation) release(now time.Time, limit float64) {
 	if over <= 0 {
 		return
 	}
-	out := slices.DeleteFunc(p.sorted(), func(r *replica) bool { return r.state == policy.ReplicaServing })
+	out := slices.DeleteFunc(slices.Clone(p.sorted), func(r *replica) bool { return r.state == policy.ReplicaServing })
 	slices.SortStableFunc(out, func(a, b *replica) int { return cmp.Compare(b.share, a.share) })
 	for _, r := range out[:min(over, len(out))] {
 		r.enter(now, policy.ReplicaServing, 1, "")
@@ -306,7 +311,7 @@ func typicalQuantile(stratum map[*replica]*estimator.Sample) (time.Duration, boo
 // eject puts the slowest replicas into probation, as far as the cap allows.
 func (p *probation) eject(now time.Time, limit, trickle float64, found map[*replica]evidence) {
 	var slow []*replica
-	for _, r := range p.sorted() {
+	for _, r := range p.sorted {
 		e := found[r]
 		persistent := r.streak >= slowWindows || r.doublings > 0
 		if r.state == policy.ReplicaServing && e.slow() && persistent {
@@ -333,26 +338,17 @@ func trickleOf(rate float64, replicas int) float64 {
 	return min(max(trickleShare, trickleRate/fair), trickleMost)
 }
 
-func (p *probation) sorted() []*replica {
-	all := make([]*replica, 0, len(p.replicas))
-	for _, r := range p.replicas {
-		all = append(all, r)
-	}
-	slices.SortFunc(all, func(a, b *replica) int { return cmp.Compare(a.name, b.name) })
-	return all
-}
-
 // policies are the replicas that are not in normal service.
 func (p *probation) policies() map[string]policy.Replica {
 	var out map[string]policy.Replica
-	for name, r := range p.replicas {
+	for _, r := range p.sorted {
 		if r.state == policy.ReplicaServing {
 			continue
 		}
 		if out == nil {
 			out = map[string]policy.Replica{}
 		}
-		out[name] = policy.Replica{State: r.state, Share: r.share, Reason: r.reason}
+		out[r.name] = policy.Replica{State: r.state, Share: r.share, Reason: r.reason}
 	}
 	return out
 }

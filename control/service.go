@@ -359,7 +359,7 @@ func (s *Service) Status(now time.Time) Status {
 		}
 		st.Methods = append(st.Methods, s.methods[name].status(now, p))
 	}
-	for _, r := range s.probation.sorted() {
+	for _, r := range s.probation.sorted {
 		if s.probation.present(r) {
 			st.Replicas = append(st.Replicas, r.status(now))
 		}
