@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/hedged-project/hedged/hedge"
 )
@@ -167,15 +168,24 @@ func finish(opts []grpc.CallOption, err error) {
 	}
 }
 
-// newMessage returns an empty message of m's type, or false when m is nothing
-// that could be copied into: no pointer, or nil.
-func newMessage(m any) (any, bool) {
+// messageType returns m's protobuf type, or nil when it has none.
+func messageType(m any) protoreflect.MessageType {
 	if p, ok := m.(proto.Message); ok {
-		return p.ProtoReflect().New().Interface(), p.ProtoReflect().IsValid()
+		return p.ProtoReflect().Type()
 	}
+	return nil
+}
+
+// newMessage returns an empty message of m's type, which for a protobuf message
+// is messageType's. It does not look into m, which another attempt may be
+// writing. False: m is nothing that could be copied into, no pointer or nil.
+func newMessage(m any, t protoreflect.MessageType) (any, bool) {
 	v := reflect.ValueOf(m)
-	if v.Kind() != reflect.Pointer || v.IsNil() {
+	switch {
+	case v.Kind() != reflect.Pointer || v.IsNil():
 		return nil, false
+	case t != nil:
+		return t.New().Interface(), true
 	}
 	return reflect.New(v.Type().Elem()).Interface(), true
 }

@@ -117,7 +117,7 @@ func TestMessages(t *testing.T) {
 		"other": {&plain{"old"}, &plain{text}},
 		"slice": {&[]byte{1}, &[]byte{2, 3}},
 	} {
-		fresh, ok := newMessage(pair[0])
+		fresh, ok := newMessage(pair[0], messageType(pair[0]))
 		if !ok || fmt.Sprintf("%T", fresh) != fmt.Sprintf("%T", pair[0]) {
 			t.Errorf("%s: newMessage gives %T, %v, want a %T", name, fresh, ok, pair[0])
 		}
@@ -129,7 +129,7 @@ func TestMessages(t *testing.T) {
 	for name, m := range map[string]any{
 		"nil": nil, "nil proto": (*wrapperspb.StringValue)(nil), "nil pointer": (*plain)(nil), "value": plain{},
 	} {
-		if _, ok := newMessage(m); ok {
+		if _, ok := newMessage(m, messageType(m)); ok {
 			t.Errorf("%s: a copy of it is no use to the caller", name)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/hedged-project/hedged/hedge"
 	"github.com/hedged-project/hedged/policy"
@@ -30,8 +31,9 @@ type call struct {
 	safe   bool
 	start  time.Time
 
-	shared context.Context // of all attempts; it ends with the call
-	cancel context.CancelFunc
+	shared    context.Context // of all attempts; it ends with the call
+	cancel    context.CancelFunc
+	replyType protoreflect.MessageType // nil: no protobuf message
 
 	primary attempt
 
@@ -99,6 +101,7 @@ func (c *call) hedged() error {
 	c.primary.Context = c.shared
 	c.plan = hedge.NewPlan(&c.law)
 	c.plan.Started(0)
+	c.replyType = messageType(c.reply)
 	c.alarm = c.alarms.start(c, c.law.Delay)
 
 	err := c.invoker(&c.primary, c.fullMethod, c.req, c.reply, c.cc, withoutFinish(c.opts)...)
@@ -291,7 +294,7 @@ func (c *call) mayHedge() (policy.Suppression, bool) {
 		return policy.SuppressedReplica, false
 	}
 	if c.spare == nil {
-		spare, ok := newMessage(c.reply)
+		spare, ok := newMessage(c.reply, c.replyType)
 		if !ok {
 			return policy.SuppressedUnsafe, false // two attempts would write one reply
 		}

@@ -314,10 +314,9 @@ func TestOffHoldsForCallsUnderWay(t *testing.T) {
 func TestHedgeWaitsForToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := testPolicy(func(p *policy.Policy) { p.Budget = policy.Budget{Ratio: .1, Burst: 10} })
-		stalled := true
+		var stalled atomic.Bool
 		n := newStub(testService(t, p), func(ctx context.Context, replica string, index int, reply any) error {
-			if index == 0 && stalled {
-				stalled = false
+			if index == 0 && !stalled.Swap(true) {
 				<-ctx.Done()
 				return ctx.Err()
 			}

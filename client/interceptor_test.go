@@ -60,7 +60,7 @@ func TestNoPolicyNoHedge(t *testing.T) {
 // unsent, exactly; hedges that race the primary's answer and their caller's
 // cancellation included.
 func TestHedgesAreCountedExactly(t *testing.T) {
-	const calls, workers = 10_000, 50
+	const calls, workers = 4_000, 50
 	serve := func(ctx context.Context, _ string, hedge bool) ([]byte, error) {
 		return nil, sleep(ctx, rand.N(2*ms))
 	}

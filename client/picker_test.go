@@ -65,6 +65,8 @@ func TestHedgeWithoutReplicaFailsAlone(t *testing.T) {
 		invoke := n.invoke
 		got, err := n.callThrough(t.Context(), func(ctx context.Context, index int) {
 			if index > 0 {
+				n.mu.Lock()
+				defer n.mu.Unlock()
 				n.setReady(n.sent[0])
 			}
 		}, invoke)
