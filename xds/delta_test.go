@@ -140,6 +140,8 @@ func TestDeltaNackIsSilentUntilContentChanges(t *testing.T) {
 		for _, step := range []struct{ bad, good string }{{"bad 1", "good 1"}, {"bad 1", "good 2"}, {"bad 2", "good 1"}} {
 			w.set("x", step.bad)
 			r := c.one()
+			w.set("x", "good 3")
+			w.set("x", step.bad) // by the time of the answer it is what is rejected
 			c.nack(r, "delay: is negative")
 			c.none()
 			w.set("y", "other")
