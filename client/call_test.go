@@ -37,8 +37,8 @@ func TestHedgeWins(t *testing.T) {
 		n := newStub(testService(t, testPolicy()), stallFirst, "a", "b")
 		start := time.Now()
 		got, err := n.call(t.Context())
-		if err != nil || got != n.sent[1] || n.sent[0] == n.sent[1] {
-			t.Errorf("got %q, %v from attempts at %v; want the answer of a hedge to the other replica", got, err, n.sent)
+		if err != nil || got != n.visits()[1] || n.visits()[0] == n.visits()[1] {
+			t.Errorf("got %q, %v from attempts at %v; want the answer of a hedge to the other replica", got, err, n.visits())
 		}
 		if took := time.Since(start); took != 13*ms {
 			t.Errorf("took %v, want 13ms: the hedge's 3ms after the delay of 10ms", took)
@@ -51,8 +51,8 @@ func TestHedgeWins(t *testing.T) {
 		// The primary took longer than the 13 ms after which it was cancelled;
 		// the hedge took 3 ms of its own.
 		m := n.service.method(testMethod)
-		wantOne(t, "primary censored", &m.replica(n.sent[0]).primary.censored, 13*ms)
-		wantOne(t, "hedge completed", &m.replica(n.sent[1]).hedge.completed, 3*ms)
+		wantOne(t, "primary censored", &m.replica(n.visits()[0]).primary.censored, 13*ms)
+		wantOne(t, "hedge completed", &m.replica(n.visits()[1]).hedge.completed, 3*ms)
 		if n.outstanding() != 0 {
 			t.Errorf("%d attempts outstanding, want 0", n.outstanding())
 		}
@@ -75,8 +75,8 @@ func TestPrimaryWins(t *testing.T) {
 			return answer(ctx, 15*ms, replica, reply)
 		}, "a", "b")
 		got, err := n.call(t.Context())
-		if err != nil || got != n.sent[0] || len(n.sent) != 2 {
-			t.Errorf("got %q, %v from attempts at %v; want the primary's answer", got, err, n.sent)
+		if err != nil || got != n.visits()[0] || len(n.visits()) != 2 {
+			t.Errorf("got %q, %v from attempts at %v; want the primary's answer", got, err, n.visits())
 		}
 		synctest.Wait()
 		want := Counts{Calls: 1, Safe: 1, Eligible: 1, Hedges: 1}
@@ -84,8 +84,8 @@ func TestPrimaryWins(t *testing.T) {
 			t.Errorf("counts %+v, want %+v", c, want)
 		}
 		m := n.service.method(testMethod)
-		wantOne(t, "primary completed", &m.replica(n.sent[0]).primary.completed, 15*ms)
-		wantOne(t, "hedge censored", &m.replica(n.sent[1]).hedge.censored, 5*ms)
+		wantOne(t, "primary completed", &m.replica(n.visits()[0]).primary.completed, 15*ms)
+		wantOne(t, "hedge censored", &m.replica(n.visits()[1]).hedge.censored, 5*ms)
 	})
 }
 
@@ -162,7 +162,7 @@ func TestNonFatalFailureStartsTheNextAtOnce(t *testing.T) {
 		}, "a", "b", "c")
 		start := time.Now()
 		got, err := n.call(t.Context())
-		if took := time.Since(start); err != nil || got != n.sent[1] || took != 10*ms {
+		if took := time.Since(start); err != nil || got != n.visits()[1] || took != 10*ms {
 			t.Errorf("got %q, %v after %v, want the second attempt's answer after 10ms", got, err, took)
 		}
 	})
@@ -195,16 +195,15 @@ func TestThreeAttemptsGoToThreeReplicas(t *testing.T) {
 				}
 				return answer(ctx, ms, replica, reply)
 			}, "a", "b", "c")
-			if got, err := n.call(t.Context()); err != nil || got != n.sent[2] {
+			if got, err := n.call(t.Context()); err != nil || got != n.visits()[2] {
 				t.Fatalf("got %q, %v, want the third attempt's answer", got, err)
 			}
 			synctest.Wait()
 			if !slices.Equal(n.times, []time.Duration{0, 10 * ms, 20 * ms}) {
 				t.Fatalf("attempts at %v, want 0, 10ms and 20ms", n.times)
 			}
-			slices.Sort(n.sent)
-			if !slices.Equal(n.sent, []string{"a", "b", "c"}) {
-				t.Fatalf("attempts went to %v, want each of a, b, c once", n.sent)
+			if got := slices.Sorted(slices.Values(n.visits())); !slices.Equal(got, []string{"a", "b", "c"}) {
+				t.Fatalf("attempts went to %v, want each of a, b, c once", got)
 			}
 			if c := n.counts(); c.Hedges != 2 || c.Wins != 1 || c.Eligible != 1 {
 				t.Fatalf("counts %+v, want 2 hedges, 1 win, 1 eligible", c)
@@ -219,8 +218,8 @@ func TestLoneReplicaIsNotHedged(t *testing.T) {
 		n := newStub(testService(t, testPolicy()), func(ctx context.Context, replica string, _ int, reply any) error {
 			return answer(ctx, time.Second, replica, reply)
 		}, "a")
-		if got, err := n.call(t.Context()); err != nil || got != "a" || len(n.sent) != 1 {
-			t.Errorf("got %q, %v from %v, want one attempt", got, err, n.sent)
+		if got, err := n.call(t.Context()); err != nil || got != "a" || len(n.visits()) != 1 {
+			t.Errorf("got %q, %v from %v, want one attempt", got, err, n.visits())
 		}
 		want := Counts{Calls: 1, Safe: 1, Eligible: 1}
 		want.Suppressed[policy.SuppressedReplica] = 1
@@ -433,12 +432,56 @@ func TestPushback(t *testing.T) {
 }
 
 // 10,000 hedged calls whose losers answer late and ignore cancellation, half of
-// them cancelled by their callers: no goroutine stays behind.
-func TestLosersLeaveNoGoroutine(t *testing.T) {
-	const calls, workers = 10_000, 200
-	serve := func(ctx context.Context, _ string, hedge bool) ([]byte, error) {
+// them cancelled by their callers: each answer finds its way to nobody, and no
+// goroutine stays behind.
+func TestDeafLosersLeaveNoGoroutine(t *testing.T) {
+	const calls = 10_000
+	synctest.Test(t, func(t *testing.T) {
+		n := newStub(testService(t, testPolicy(func(p *policy.Policy) { p.Budget.Ratio = 1 })),
+			func(ctx context.Context, replica string, index int, reply any) error {
+				if index == 0 {
+					return answer(ctx, 12*ms, replica, reply)
+				}
+				time.Sleep(time.Second)
+				return nil
+			}, "a", "b", "c")
+		baseline := runtime.NumGoroutine()
+		var running sync.WaitGroup
+		for i := range calls {
+			running.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if i%2 == 0 {
+					time.AfterFunc(11*ms, cancel)
+				}
+				if _, err := n.call(ctx); (err != nil) != (i%2 == 0) {
+					t.Errorf("call %d: got %v, want an error only where the caller cancels", i, err)
+				}
+			})
+			time.Sleep(ms / 10)
+		}
+		running.Wait()
+		if c := n.counts(); c.Hedges < calls*9/10 {
+			t.Errorf("%d hedges, want nearly all of %d calls hedged", c.Hedges, calls)
+		}
+		time.Sleep(time.Second + ms)
+		synctest.Wait()
+		if got := runtime.NumGoroutine(); got > baseline {
+			t.Errorf("%d goroutines, %d before the calls", got, baseline)
+		}
+		if n.outstanding() != 0 {
+			t.Errorf("%d attempts in flight, want 0", n.outstanding())
+		}
+	})
+}
+
+// The same over real connections, where the servers ignore cancellation: nothing
+// of a loser is left in the client.
+func TestDeafServersLeaveNoGoroutine(t *testing.T) {
+	const calls, workers = 1_000, 100
+	serve := func(_ context.Context, _ string, hedge bool) ([]byte, error) {
 		if !hedge {
-			time.Sleep(20 * ms) // deaf to ctx
+			time.Sleep(20 * ms)
 		}
 		return []byte("data"), nil
 	}
@@ -447,23 +490,16 @@ func TestLosersLeaveNoGoroutine(t *testing.T) {
 	c.connect(t)
 	baseline := runtime.NumGoroutine()
 
-	var left atomic.Int64
-	left.Store(calls)
 	var running sync.WaitGroup
 	for range workers {
 		running.Go(func() {
-			for left.Add(-1) >= 0 {
+			for i := range calls / workers {
 				ctx, cancel := context.WithCancel(context.Background())
-				var timer *time.Timer
-				if rand.N(2) == 0 {
-					timer = time.AfterFunc(rand.N(3*ms), cancel)
+				if i%2 == 0 {
+					time.AfterFunc(rand.N(3*ms), cancel)
 				}
-				_, err := c.call(ctx)
-				if err != nil && ctx.Err() == nil {
+				if _, err := c.call(ctx); err != nil && ctx.Err() == nil {
 					t.Errorf("a call that nobody cancelled failed: %v", err)
-				}
-				if timer != nil {
-					timer.Stop()
 				}
 				cancel()
 			}
@@ -473,12 +509,12 @@ func TestLosersLeaveNoGoroutine(t *testing.T) {
 	if n := s.method(testMethod).hedges.Load(); n < calls/4 {
 		t.Errorf("%d hedges in %d calls, want most hedged", n, calls)
 	}
-	deadline := time.Now().Add(5 * time.Second)
-	for runtime.NumGoroutine() > baseline+10 { // handlers that sleep yet
+	deadline := time.Now().Add(10 * time.Second)
+	for runtime.NumGoroutine() > baseline { // handlers that sleep yet
 		if time.Now().After(deadline) {
 			t.Fatalf("%d goroutines, %d before the calls", runtime.NumGoroutine(), baseline)
 		}
-		runtime.Gosched()
+		time.Sleep(ms)
 	}
 }
 
@@ -520,7 +556,7 @@ func TestCancelRacesAlarm(t *testing.T) {
 		if c.Calls != calls || c.Hedges == 0 || c.Suppressed[policy.SuppressedBudget] == 0 {
 			t.Errorf("counts %+v, want hedges and refusals", c)
 		}
-		if sent := uint64(len(n.sent)); sent != c.Calls+c.Hedges-c.CancelledUnsent {
+		if sent := uint64(len(n.visits())); sent != c.Calls+c.Hedges-c.CancelledUnsent {
 			t.Errorf("%d attempts sent, want %d calls + %d hedges - %d unsent", sent, c.Calls, c.Hedges, c.CancelledUnsent)
 		}
 		// Nobody waits any more, and no token was lost: a full bucket fills and stays.

@@ -26,8 +26,8 @@ func TestUnsafeIsNeverHedged(t *testing.T) {
 		}, "a", "b", "c")
 		n.safety = &safety{listed: func(string) bool { return false }, files: new(noFiles)}
 		tokens := s.budget.Tokens()
-		if _, err := n.call(t.Context()); err != nil || len(n.sent) != 1 {
-			t.Errorf("got %v from %v, want one attempt", err, n.sent)
+		if _, err := n.call(t.Context()); err != nil || len(n.visits()) != 1 {
+			t.Errorf("got %v from %v, want one attempt", err, n.visits())
 		}
 		want := Counts{Calls: 1}
 		want.Suppressed[policy.SuppressedUnsafe] = 1
@@ -37,7 +37,7 @@ func TestUnsafeIsNeverHedged(t *testing.T) {
 		if got := s.budget.Tokens(); got != tokens {
 			t.Errorf("%v tokens, want %v: an unsafe call earns none", got, tokens)
 		}
-		wantOne(t, "primary completed", &s.method(testMethod).replica(n.sent[0]).primary.completed, time.Second)
+		wantOne(t, "primary completed", &s.method(testMethod).replica(n.visits()[0]).primary.completed, time.Second)
 	})
 }
 
@@ -47,8 +47,8 @@ func TestNoPolicyNoHedge(t *testing.T) {
 		n := newStub(testService(t, nil), func(ctx context.Context, replica string, _ int, reply any) error {
 			return answer(ctx, time.Second, replica, reply)
 		}, "a", "b", "c")
-		if _, err := n.call(t.Context()); err != nil || len(n.sent) != 1 {
-			t.Errorf("got %v from %v, want one attempt", err, n.sent)
+		if _, err := n.call(t.Context()); err != nil || len(n.visits()) != 1 {
+			t.Errorf("got %v from %v, want one attempt", err, n.visits())
 		}
 		if c, want := n.counts(), (Counts{Calls: 1, Safe: 1}); c != want {
 			t.Errorf("counts %+v, want %+v", c, want)
@@ -60,7 +60,7 @@ func TestNoPolicyNoHedge(t *testing.T) {
 // unsent, exactly; hedges that race the primary's answer and their caller's
 // cancellation included.
 func TestHedgesAreCountedExactly(t *testing.T) {
-	const calls, workers = 4_000, 50
+	const calls, workers = 2_000, 50
 	serve := func(ctx context.Context, _ string, hedge bool) ([]byte, error) {
 		return nil, sleep(ctx, rand.N(2*ms))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -138,6 +139,13 @@ func (n *stub) call(ctx context.Context, opts ...grpc.CallOption) (string, error
 	reply := &wrapperspb.StringValue{}
 	err := n.unary(ctx, testMethod, wrapperspb.String("key"), reply, nil, n.invoke, opts...)
 	return reply.Value, err
+}
+
+// visits returns the replicas that saw an attempt so far, in order.
+func (n *stub) visits() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.sent)
 }
 
 // counts returns what was counted of testMethod.

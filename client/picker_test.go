@@ -70,8 +70,8 @@ func TestHedgeWithoutReplicaFailsAlone(t *testing.T) {
 				n.setReady(n.sent[0])
 			}
 		}, invoke)
-		if err != nil || got != n.sent[0] || len(n.sent) != 1 {
-			t.Errorf("got %q, %v from %v, want the primary's answer", got, err, n.sent)
+		if err != nil || got != n.visits()[0] || len(n.visits()) != 1 {
+			t.Errorf("got %q, %v from %v, want the primary's answer", got, err, n.visits())
 		}
 		if c, want := n.counts(), (Counts{Calls: 1, Safe: 1, Eligible: 1, Hedges: 1, CancelledUnsent: 1}); c != want {
 			t.Errorf("counts %+v, want %+v", c, want)
@@ -153,8 +153,8 @@ func TestHedgeToProbation(t *testing.T) {
 		})
 		for range 50 {
 			n := newStub(testService(t, p), stallFirst, "a", "b")
-			if _, err := n.call(t.Context()); err != nil || !slices.Equal(n.sent, []string{"b", "a"}) {
-				t.Fatalf("got %v from %v, want the primary at b and the hedge at a", err, n.sent)
+			if _, err := n.call(t.Context()); err != nil || !slices.Equal(n.visits(), []string{"b", "a"}) {
+				t.Fatalf("got %v from %v, want the primary at b and the hedge at a", err, n.visits())
 			}
 			synctest.Wait()
 		}
