@@ -55,6 +55,7 @@ func startCommander(t *testing.T, dir string) (*exec.Cmd, *bufio.Scanner) {
 // command is there afterwards, in one epoch no number was handed out twice, and
 // the file is whole.
 func TestKilledAfterAcknowledgement(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	var last policy.Generation
 	for round := range 20 {

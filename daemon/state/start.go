@@ -131,7 +131,7 @@ func (s *State) openAndList(path string) ([]storage.Record, error) {
 func (s *State) restore(f found) {
 	s.numbers = newNumbering(s.now(), 0)
 	var kept commands
-	keptErr := error(fs.ErrNotExist)
+	keptErr := fs.ErrNotExist
 	for _, rec := range f.records {
 		switch rec.Key {
 		case generationRecord:

@@ -192,6 +192,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 }
 
 func TestSecondDaemonIsRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.open()
 	begin := time.Now()
@@ -328,6 +329,7 @@ func TestOlderCopyRevivesNothing(t *testing.T) {
 // that tightens holds, one that loosens is refused, and it shows. Then space is
 // freed and all of it is saved.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	s := w.open()
 	w.set(s, about(off, cart))
@@ -371,6 +373,7 @@ func TestFullDisk(t *testing.T) {
 
 // The disk is full when the daemon starts, with and without a file.
 func TestFullDiskAtStart(t *testing.T) {
+	t.Parallel()
 	for _, fresh := range []bool{true, false} {
 		w := newWorld(t)
 		var before policy.Generation

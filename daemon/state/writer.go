@@ -63,7 +63,8 @@ func (s *State) run(first chan<- struct{}) {
 		case <-retry.C:
 			s.save()
 		case <-s.closing:
-			s.lastErr = s.save()
+			s.save()
+			s.lastErr = s.Err()
 			if s.w.store != nil {
 				s.lastErr = errors.Join(s.lastErr, s.w.store.Close())
 			}
@@ -72,8 +73,8 @@ func (s *State) run(first chan<- struct{}) {
 	}
 }
 
-// save writes all that is due, and stops at the first failure.
-func (s *State) save() error {
+// save writes all that is due, and stops at the first failure; Err has it.
+func (s *State) save() {
 	for {
 		select {
 		case r := <-s.requests:
@@ -83,11 +84,11 @@ func (s *State) save() error {
 		due, err := s.saveOne()
 		if err != nil {
 			s.failed(err)
-			return err
+			return
 		}
 		if !due {
 			s.succeeded()
-			return nil
+			return
 		}
 	}
 }

@@ -19,6 +19,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestStore(t *testing.T) {
+	t.Parallel()
 	storagetest.Run(t, func(t *testing.T, place string) storage.Store {
 		return open(t, filepath.Join(place, "store.db"))
 	})

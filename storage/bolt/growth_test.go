@@ -18,6 +18,7 @@ import (
 // another one returned, while the file grows past several remaps: nothing ever
 // waits for itself. Each step has a watchdog.
 func TestReadsWhileGrowing(t *testing.T) {
+	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "store.db"))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -77,6 +78,7 @@ func TestReadsWhileGrowing(t *testing.T) {
 // What was read stays as it was through heavy writes and remaps: it is no
 // mapped memory. A reader that kept such would fault or be changed here.
 func TestReadBytesOutliveRemaps(t *testing.T) {
+	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "store.db"))
 	revs := map[string]storage.Revision{}
 	write := func(round, size int) {
@@ -98,7 +100,7 @@ func TestReadBytesOutliveRemaps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for round := 2; round < 8; round++ {
+	for round := 2; round < 6; round++ {
 		write(round, 3000<<(round-2))
 	}
 	if err := s.Close(); err != nil {

@@ -98,6 +98,7 @@ func (c child) kill() int {
 // A writer is killed hard 20 times in the middle of its writes: each time the
 // file opens and has every write that was acknowledged.
 func TestKilledWhileWriting(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")
 	acknowledged := 0
 	for round := range 20 {
@@ -134,6 +135,7 @@ func TestKilledWhileWriting(t *testing.T) {
 
 // A second process on the same file gets an error that names it, in time.
 func TestSecondProcess(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")
 	c := startWriter(t, path)
 	defer c.kill()

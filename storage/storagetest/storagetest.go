@@ -38,6 +38,7 @@ func Run(t *testing.T, open func(t *testing.T, place string) storage.Store) {
 		{"a watch ends with its context", watchEnds},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			s := open(t, t.TempDir())
 			c.test(t, s)
 			if err := s.Close(); err != nil {
@@ -106,7 +107,7 @@ func compareAndSwap(t *testing.T, s storage.Store) {
 
 // oneWriterWins counts up from many goroutines: each success is one more.
 func oneWriterWins(t *testing.T, s storage.Store) {
-	const writers, each = 4, 25
+	const writers, each = 4, 10
 	var wg sync.WaitGroup
 	for range writers {
 		wg.Go(func() {
@@ -249,7 +250,7 @@ func watchCoalesces(t *testing.T, s storage.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const writes = 200
+	const writes = 40
 	var a, b storage.Revision
 	for i := range writes {
 		a = put(t, s, "a", fmt.Sprint(i), a)
