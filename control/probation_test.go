@@ -384,6 +384,13 @@ func TestOnlyGoodSamplesShortenProbation(t *testing.T) {
 	if r.state != policy.ReplicaProbation || r.stay() != 2*stay {
 		t.Fatalf("relapse after an idle time: %v for at least %v, want probation for %v", r.state, r.stay(), 2*stay)
 	}
+	for range 20 {
+		step(0, 0)
+	}
+	step(0, 60) // what it proved before the relapse does not count with these
+	if r.state != policy.ReplicaProbation {
+		t.Fatalf("released on 60 samples since the relapse: %v", r.state)
+	}
 	for r.state != policy.ReplicaServing {
 		step(0, 50)
 	}

@@ -133,3 +133,20 @@ func TestSilentReplicaDoesNotRatchetTheDelayUp(t *testing.T) {
 		}
 	}
 }
+
+// A replica in probation still answers, slowly, a trickle of calls: a tenth of
+// its share at this rate. The delay is that of the others.
+func TestTrickleDoesNotSetTheDelay(t *testing.T) {
+	w := newWorld(configured(), 2, 300, 3, nil)
+	w.latency = func(r string) time.Duration {
+		if r == "replica-0" {
+			return 200*time.Millisecond + w.uniform(1)
+		}
+		return w.uniform(1)
+	}
+	w.run(90 * time.Second)
+	if state(w, "replica-0") != policy.ReplicaProbation {
+		t.Fatalf("not in probation: %v", w.policy.Replicas)
+	}
+	within(t, "delay", w.delay(), 13*time.Millisecond, 16*time.Millisecond)
+}
