@@ -16,7 +16,7 @@ proto:
 	.ci/run tools
 	PATH="$(CURDIR)/bin:$$PATH" buf generate
 
-# FUZZ_INPUTS=1000000 make fuzz looks longer.
+# FUZZ_INPUTS=1000000 make fuzz: looks longer.
 fuzz:
 	.ci/run fuzz
 
