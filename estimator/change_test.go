@@ -175,6 +175,23 @@ func TestSmallShiftIsKept(t *testing.T) {
 	}
 }
 
+// With a million calls a second chance explains next to nothing. A share of stalls
+// that grows by a third is still no reason to forget; one that doubles is.
+func TestSmallChangeOfOddsIsKept(t *testing.T) {
+	for _, c := range []struct{ stalled, dropped int }{{13_000, 0}, {20_000, 3}} {
+		w := NewWindow(time.Second, 10)
+		for k, stalled := range []int{10_000, 10_000, 10_000, c.stalled} {
+			s := new(Sample)
+			s.Completed.RecordN(10*time.Millisecond, 1_000_000)
+			s.Completed.RecordN(time.Second, uint64(stalled))
+			w.Add(start.Add(time.Duration(k)*time.Second), s)
+		}
+		if n := w.DropChanged(0); n != c.dropped {
+			t.Errorf("stalls go from 10,000 to %d: dropped %d sub-windows, want %d", c.stalled, n, c.dropped)
+		}
+	}
+}
+
 // A shorter delay cancels attempts where none were cancelled before. Latencies
 // did not change, and up to the new delay the window still tells.
 func TestNewDelayIsNoChange(t *testing.T) {

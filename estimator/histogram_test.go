@@ -238,6 +238,9 @@ func TestCountsSaturate(t *testing.T) {
 	if share, _ := h.Exceedance(10 * time.Millisecond); share < .999 {
 		t.Errorf("share above 10 ms is %v, want 1", share)
 	}
+	if err := h.MergeBinary(encoded(t, histogramOf(0, time.Second))); err != nil || h.Count() != math.MaxUint64 {
+		t.Errorf("count is %d, %v after a wire form, want 2^64 - 1", h.Count(), err)
+	}
 	h.Subtract(histogramOf(time.Second))
 	if h.Count() != math.MaxUint64-1 {
 		t.Errorf("count less one is %d, want 2^64 - 2", h.Count())

@@ -123,6 +123,18 @@ func TestAgreesWithUnbinnedEstimate(t *testing.T) {
 	}
 }
 
+// Attempts cancelled in a bucket are at risk for half of it.
+func TestHalfOfTheCensoredAreAtRisk(t *testing.T) {
+	var s Sample
+	s.Completed.RecordN(10*time.Millisecond, 20)
+	s.Censored.RecordN(10*time.Millisecond, 20)
+	s.Completed.RecordN(time.Second, 60)
+	want := 1 - 20./90
+	if got, ok := s.Exceedance(20 * time.Millisecond); !ok || math.Abs(got-want) > 1e-12 {
+		t.Errorf("share above 20 ms is %v, %v, want %v", got, ok, want)
+	}
+}
+
 func TestNotIdentified(t *testing.T) {
 	ms := time.Millisecond
 	var s Sample
