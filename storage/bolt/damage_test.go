@@ -62,8 +62,14 @@ func opened(t *testing.T, b []byte) error {
 		}
 		return err
 	}
-	if _, err := s.List(t.Context(), ""); err != nil {
+	recs, err := s.List(t.Context(), "")
+	if err != nil {
 		t.Fatalf("the file opened, but List: %v", err)
+	}
+	for _, rec := range recs { // filled repeats one byte in each value
+		if n := len(rec.Value); n > 0 && bytes.Count(rec.Value, rec.Value[:1]) != n {
+			t.Fatalf("the file opened, but %q has another value than was written", rec.Key)
+		}
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
