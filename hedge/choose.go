@@ -65,7 +65,7 @@ func Choose[C Candidate](replicas, tried []C, random func() uint64) (C, bool) {
 func betterOfTwo[C Candidate](replicas, tried []C, state policy.ReplicaState, random func() uint64) (best C, ok bool) {
 	n := 0
 	for _, r := range replicas {
-		if eligible(r, tried, state) {
+		if usable(r, tried, state) {
 			n++
 		}
 	}
@@ -80,7 +80,7 @@ func betterOfTwo[C Candidate](replicas, tried []C, state policy.ReplicaState, ra
 	var first, second C
 	k := 0
 	for _, r := range replicas {
-		if !eligible(r, tried, state) {
+		if !usable(r, tried, state) {
 			continue
 		}
 		if k == i {
@@ -97,7 +97,7 @@ func betterOfTwo[C Candidate](replicas, tried []C, state policy.ReplicaState, ra
 	return first, true
 }
 
-func eligible[C Candidate](r C, tried []C, state policy.ReplicaState) bool {
+func usable[C Candidate](r C, tried []C, state policy.ReplicaState) bool {
 	s, _ := r.Standing()
 	return s == state && !slices.Contains(tried, r)
 }
