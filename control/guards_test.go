@@ -314,3 +314,46 @@ func TestConfigureIsPublished(t *testing.T) {
 		t.Errorf("on again: publish %v, tightens %v, mode %v", d.Publish, d.Tightens, d.Policy.Mode)
 	}
 }
+
+// A rate of calls about the fewest that an estimate needs makes nothing flap.
+func TestCallsAboutTheFewestNeeded(t *testing.T) {
+	s := New(testKey, configured())
+	now := epoch
+	published := 0
+	for i := range 300 {
+		n := uint64(8) // 240 and 150 in 30 s by turns
+		if i/30%2 == 1 {
+			n = 5
+		}
+		feed(s, now, n, 10*time.Millisecond, 2)
+		if d := s.Tick(now); d.Publish && i > 60 {
+			published++
+		}
+		now = now.Add(time.Second)
+	}
+	within(t, "pushes", published, 0, 1)
+}
+
+// A client's counts are held against a delay from its second report on of a
+// generation that carries it: part of the first one's calls are older.
+func TestCountsBelongToADelay(t *testing.T) {
+	s := New(testKey, configured())
+	feed(s, epoch, 1000, 10*time.Millisecond, 3)
+	p := *s.Tick(epoch).Policy
+	p.Generation = policy.Generation{Epoch: 1, Number: 5}
+	s.Published(&p)
+	for i, c := range []struct {
+		number uint64
+		want   uint64 // calls that count
+	}{{4, 0}, {5, 0}, {5, 100}, {5, 200}, {6, 200}} {
+		s.Add(epoch, &report.Report{
+			Source:     report.Source{ID: "client", Incarnation: 1},
+			Generation: policy.Generation{Epoch: 1, Number: c.number}, // 6 was never published
+			Methods:    map[string]*report.Method{testMethod: {Calls: 100, Safe: 100, Eligible: 4}},
+		})
+		got := s.methods[testMethod].counts.sum(epoch, memorySubs).forcedSafe
+		if got != c.want {
+			t.Errorf("report %d of generation %d: %d calls count, want %d", i, c.number, got, c.want)
+		}
+	}
+}

@@ -275,7 +275,7 @@ func TestStrataAreComparedApart(t *testing.T) {
 			if i == 3 { // nearly all of its calls come from afar
 				near, far = 10, 100
 			} else {
-				far = 30
+				far = 8
 			}
 			for n := range near {
 				var s estimator.Sample

@@ -22,9 +22,10 @@ const (
 // Service is the state of one service. It is not safe for concurrent use: one
 // goroutine owns it.
 //
-// The order in which reports arrive between two Ticks changes nothing, and no
-// report, however false, makes a policy that does not validate. What is not
-// bounded yet is the weight of one client's latencies in the fleet's.
+// The order in which reports of different clients arrive between two Ticks
+// changes nothing, except which methods and replicas are tracked where there are
+// more than can be; and no report, however false, makes a policy that does not
+// validate. Not bounded yet is the weight of one client's latencies in the fleet's.
 type Service struct {
 	key      policy.Key
 	cfg      Config
@@ -39,6 +40,7 @@ type Service struct {
 	inForce    *policy.Policy // the last that was to be published; nil: none
 	generation policy.Generation
 	graceUntil time.Time // zero until the first Tick
+	forgotten  time.Time // when forget last looked
 }
 
 type client struct {
@@ -325,8 +327,12 @@ func (s *Service) target() float64 {
 	return s.cfg.Target
 }
 
-// forget drops clients and methods that are gone.
+// forget drops clients and methods that are gone; it looks once a second.
 func (s *Service) forget(now time.Time) {
+	if now.Sub(s.forgotten) < subWindow {
+		return
+	}
+	s.forgotten = now
 	for key, c := range s.clients {
 		if now.Sub(c.lastSeen) > Window {
 			delete(s.clients, key)
