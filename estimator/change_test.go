@@ -192,6 +192,25 @@ func TestSmallChangeOfOddsIsKept(t *testing.T) {
 	}
 }
 
+// What changes above the limit is not looked at.
+func TestOnlyBelowTheLimitIsCompared(t *testing.T) {
+	for _, c := range []struct {
+		limit   time.Duration
+		dropped int
+	}{{50 * time.Millisecond, 0}, {2 * time.Second, 3}, {0, 3}} {
+		w := NewWindow(time.Second, 10)
+		for k, slow := range []time.Duration{100, 100, 100, 1000} {
+			s := new(Sample)
+			s.Completed.RecordN(10*time.Millisecond, 800)
+			s.Completed.RecordN(slow*time.Millisecond, 200)
+			w.Add(start.Add(time.Duration(k)*time.Second), s)
+		}
+		if n := w.DropChanged(c.limit); n != c.dropped {
+			t.Errorf("limit %v: dropped %d sub-windows, want %d", c.limit, n, c.dropped)
+		}
+	}
+}
+
 // A shorter delay cancels attempts where none were cancelled before. Latencies
 // did not change, and up to the new delay the window still tells.
 func TestNewDelayIsNoChange(t *testing.T) {
