@@ -18,7 +18,7 @@ type budgetMachine struct {
 	started bool
 
 	waiting []*Waiter // in the queue, as far as the caller knows
-	unspent int              // tokens received and not spent on a hedge
+	unspent int       // tokens received and not spent on a hedge
 
 	// net is hedges granted minus tokens given back, less what was earned; low
 	// is the least it has been. In any stretch of calls net rises by at most the
