@@ -39,8 +39,9 @@ var comparedAt = [...]float64{.1, .25, .5, .75, .9, .95}
 // four; more of them where that many have fewer than 30 attempts. A difference must
 // also matter: more than 9% in latency and a factor of 1.5 in odds.
 //
-// Independent latencies give a false drop in about one of 40 million calls (the
-// rate falls sixteenfold for every 5 of the limit; see TestFalseDrops).
+// Where nothing changes and latencies are independent, about one call in 40 million
+// drops something: extrapolated, as the rate falls sixteenfold for every 5 that
+// changeLimit rises (see TestFalseDrops).
 func (w *Window) DropChanged(limit time.Duration) (dropped int) {
 	if !w.grown {
 		return 0
