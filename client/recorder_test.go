@@ -42,6 +42,9 @@ func TestNamesWithoutEndStayWithinTheBounds(t *testing.T) {
 		m := s.method(fmt.Sprintf("/shop.Orders/Get%d", i))
 		s.noteCall(m, true)
 		m.replica("a").failed.Add(1)
+		if got := len(*s.methods.Load()); got > maxMethods {
+			t.Fatalf("%d methods are kept, want at most %d", got, maxMethods)
+		}
 	}
 	if got := len(*s.methods.Load()); got != maxMethods {
 		t.Errorf("%d methods are kept, want %d", got, maxMethods)
@@ -103,6 +106,9 @@ func TestReplicasBeyondTheBoundAreCountedAsOther(t *testing.T) {
 	const names = 100_000
 	for i := range names {
 		m.replica(fmt.Sprint("replica-", i)).hedge.censored.Record(time.Millisecond)
+		if got := len(*m.replicas.Load()); got > maxSeries {
+			t.Fatalf("%d replicas are kept, want at most %d", got, maxSeries)
+		}
 	}
 	if got := len(*m.replicas.Load()); got != maxSeries {
 		t.Errorf("%d replicas are kept, want %d", got, maxSeries)

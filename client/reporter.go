@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hedged-project/hedged/hedge"
 	"github.com/hedged-project/hedged/policy"
 	"github.com/hedged-project/hedged/report"
 )
@@ -33,11 +32,6 @@ func (c *Client) report(ctx context.Context) {
 	cadence := defaultCadence
 	timer := time.NewTimer(cadence)
 	defer timer.Stop()
-	early := time.NewTimer(hedge.EarlyGap)
-	early.Stop()
-	defer early.Stop()
-	var sent time.Time // the last early report, of any service
-
 	for {
 		select {
 		case <-ctx.Done():
@@ -50,11 +44,8 @@ func (c *Client) report(ctx context.Context) {
 		case <-timer.C:
 			c.flush(time.Now())
 			timer.Reset(cadence)
-		case <-c.early:
-			early.Reset(max(time.Until(sent.Add(hedge.EarlyGap)), 0))
-		case <-early.C:
-			sent = time.Now()
-			c.flushEarly(sent)
+		case <-c.early: // no more often than hedge.EarlyRule allows
+			c.flushEarly(time.Now())
 		}
 	}
 }

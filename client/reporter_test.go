@@ -98,7 +98,8 @@ func TestPolicyCutsTheReport(t *testing.T) {
 
 func TestEligibilityThatRunsAwayIsReportedEarly(t *testing.T) {
 	following(t, func(t *testing.T, d *fakeDaemon, c *Client, s *service) {
-		c.service(policy.Key{Tenant: "shop", Service: "quiet"})
+		quiet := c.service(policy.Key{Tenant: "shop", Service: "quiet"})
+		quiet.noteCall(quiet.method(get), true)
 		d.pushPolicy(activePolicy(1))
 		synctest.Wait()
 		before := len(d.reported())
@@ -127,7 +128,7 @@ func TestEligibilityThatRunsAwayIsReportedEarly(t *testing.T) {
 		}
 		for _, f := range d.reported()[before:] {
 			if f.Service != "default/orders" {
-				t.Errorf("%s reported early although nothing happened to it", f.Service)
+				t.Errorf("%s reported early although its eligibility did not run away", f.Service)
 			}
 		}
 	})
@@ -192,6 +193,20 @@ func TestCadenceComesFromTheDaemon(t *testing.T) {
 		synctest.Wait()
 		if got := len(d.reported()); got != 5 {
 			t.Errorf("%d frames in 2 s, want 1 at 1 s and 4 at 250 ms each", got)
+		}
+	})
+}
+
+// Each answer repeats the cadence; that must not put the next report off.
+func TestRepeatedCadenceDoesNotDelayReports(t *testing.T) {
+	following(t, func(t *testing.T, d *fakeDaemon, c *Client, s *service) {
+		for range 10 {
+			c.SetCadence(defaultCadence)
+			time.Sleep(300 * time.Millisecond)
+		}
+		synctest.Wait()
+		if got := len(d.reported()); got < 2 {
+			t.Errorf("%d frames in 3 s at a cadence of 1 s", got)
 		}
 	})
 }

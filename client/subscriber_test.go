@@ -157,6 +157,24 @@ func TestRefusalNamesTheBadResourceAndTakesTheGoodOne(t *testing.T) {
 	})
 }
 
+func TestResourceThatIsNotWhatItSaysIsRefused(t *testing.T) {
+	following(t, func(t *testing.T, d *fakeDaemon, c *Client, s *service) {
+		misnamed := resource(t, wire.PolicyToProto(activePolicy(1), time.Now()), "v1")
+		misnamed.Name = "default/billing"
+		empty := &discoveryv3.Resource{Name: "default/orders", Version: "v1"}
+		for _, r := range []*discoveryv3.Resource{misnamed, empty} {
+			nonce := d.push(&discoveryv3.DeltaDiscoveryResponse{Resources: []*discoveryv3.Resource{r}})
+			synctest.Wait()
+			if answers := d.answered(nonce); len(answers) != 1 || !strings.Contains(answers[0].ErrorDetail.GetMessage(), r.Name) {
+				t.Errorf("%v: answers are %v, want one NACK", r, answers)
+			}
+			if s.policy() != nil {
+				t.Errorf("%v came into force", r)
+			}
+		}
+	})
+}
+
 func TestOlderGenerationIsAcknowledgedAndIgnored(t *testing.T) {
 	following(t, func(t *testing.T, d *fakeDaemon, c *Client, s *service) {
 		d.pushPolicy(activePolicy(5))
