@@ -19,14 +19,18 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer func() { _ = hedging.Close() }()
-
 	conn, err := grpc.NewClient("dns:///orders:50051",
 		hedging.DialOptions("orders", grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer func() { _ = conn.Close() }()
+
+	// Calls on conn are measured, and hedged by the daemon's policies.
+
+	_ = conn.Close()
+	if err := hedging.Close(); err != nil {
+		log.Print(err)
+	}
 }
 
 // A replica of that service counts the attempts that reach it.
@@ -35,8 +39,12 @@ func ExampleClient_ServerOption() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer func() { _ = hedging.Close() }()
-
 	server := grpc.NewServer(hedging.ServerOption("orders", "10.0.0.7:50051"))
-	defer server.Stop()
+
+	// Register services, Serve, and when that returns:
+
+	server.Stop()
+	if err := hedging.Close(); err != nil {
+		log.Print(err)
+	}
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -193,7 +194,7 @@ func TestTimesAreImmuneToTheWallClock(t *testing.T) {
 	s := newTestService()
 	s.renew(time.Now())
 	for name, at := range map[string]time.Time{"drained": s.drained, "heard": s.heard, "start": s.start} {
-		if at == at.Round(0) {
+		if !strings.Contains(at.String(), " m=") {
 			t.Errorf("%s has no monotonic reading", name)
 		}
 	}
