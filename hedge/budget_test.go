@@ -152,6 +152,7 @@ func TestBudgetSet(t *testing.T) {
 	}
 	b := NewBudget()
 	set(b, 40, 30, false)
+	calls(b, 100)
 	if got := b.Tokens(); got != 0 {
 		t.Errorf("shadow: %v tokens, want none", got)
 	}

@@ -204,6 +204,7 @@ func TestClosedLoop(t *testing.T) {
 	const runs = 60
 	for _, l := range loops(loneBudget, loneSteer) {
 		t.Run(fmt.Sprintf("%d in flight", l.inFlight), func(t *testing.T) {
+			t.Parallel()
 			delay := l.delay()
 			var clean, within, wild int
 			var tails []time.Duration

@@ -14,7 +14,7 @@ import (
 // It is a pair of one-sided CUSUM tests on "was this call eligible?", one
 // against an eligible rate of earlyMore times the expected one, one against an
 // earlyLess-th of it. Each sums log likelihood ratios, never below 0, and
-// fires at earlyAlarm. Such a sum needs no window: it finds eight eligible
+// fires at its alarm. Such a sum needs no window: it finds eight eligible
 // outcomes in a row as well as a third of a hundred.
 //
 // Observe may be called from any goroutine: it is two loads and, mostly, one
@@ -27,13 +27,16 @@ type EarlyRule struct {
 
 // Chosen by measurement. A false alarm costs one report: at 1,000 calls a second
 // at the expected rate there is at most one in a million calls, at 1.5 times the
-// rate 30. When everything freezes it takes eight outcomes, when no call is
-// eligible any more about 300.
+// rate 30. When everything freezes it takes eight outcomes. When no call is
+// eligible any more it takes 500: too few hedges are less urgent, and half the
+// expected rate, which is common where timers are late, fires
+// about once in 50,000 calls.
 const (
-	earlyMore  = 5
-	earlyLess  = 10
-	earlyAlarm = 12 // nats
-	earlyUnit  = 1 << 16
+	earlyMore      = 5
+	earlyLess      = 10
+	earlyMoreAlarm = 12 // nats
+	earlyLessAlarm = 20
+	earlyUnit      = 1 << 16
 
 	// EarlyGap is the least time between two early reports.
 	EarlyGap = 200 * time.Millisecond
@@ -87,15 +90,15 @@ func (r *EarlyRule) Observe(eligible bool, now time.Duration) bool {
 	if eligible {
 		dMore, dLess = w.moreIfEligible, w.lessIfEligible
 	}
-	const alarm = earlyAlarm * earlyUnit
+	const moreAlarm, lessAlarm = earlyMoreAlarm * earlyUnit, earlyLessAlarm * earlyUnit
 	for {
 		old := r.sums.Load()
-		more := min(max(int64(old>>32)+dMore, 0), alarm)
-		less := min(max(int64(old&math.MaxUint32)+dLess, 0), alarm)
+		more := min(max(int64(old>>32)+dMore, 0), moreAlarm)
+		less := min(max(int64(old&math.MaxUint32)+dLess, 0), lessAlarm)
 		if !r.sums.CompareAndSwap(old, uint64(more)<<32|uint64(less)) {
 			continue
 		}
-		return (more == alarm || less == alarm) && r.fire(now)
+		return (more == moreAlarm || less == lessAlarm) && r.fire(now)
 	}
 }
 
