@@ -14,11 +14,11 @@ func TestBudgetOfKnownFleets(t *testing.T) {
 		clients float64
 		want    policy.Budget
 	}{
-		{"one client at 1,000 rps", 10000, 1, policy.Budget{Ratio: .048, Burst: 50, Start: 20}},
-		{"one client at 400 rps", 4000, 1, policy.Budget{Ratio: .048, Burst: 20, Start: 8}},
-		{"200 clients at 5 rps", 50, 200, policy.Budget{Ratio: .048, Burst: 10, Start: 2}},
-		{"1,000 clients at 1,000 rps", 10000, 1000, policy.Budget{Ratio: .048, Burst: 50, Start: 20}},
-		{"one client at one call a minute", .17, 1, policy.Budget{Ratio: .048, Burst: 10, Start: 1}},
+		{"one client at 1,000 rps", 10000, 1, policy.Budget{Ratio: .046, Burst: 50, Start: 15}},
+		{"one client at 200 rps", 2000, 1, policy.Budget{Ratio: .046, Burst: 25, Start: 8}},
+		{"200 clients at 5 rps", 50, 200, policy.Budget{Ratio: .046, Burst: 10, Start: 2}},
+		{"1,000 clients at 1,000 rps", 10000, 1000, policy.Budget{Ratio: .046, Burst: 50, Start: 15}},
+		{"one client at one call a minute", .17, 1, policy.Budget{Ratio: .046, Burst: 10, Start: 1}},
 	} {
 		if got := wantBudget(.05, c.calls, c.clients); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
@@ -59,7 +59,7 @@ func TestBudgetIgnoresJitter(t *testing.T) {
 		t.Errorf("after 2 s: %+v, want %+v", got, b)
 	}
 	b = nextBudget(b, .05, rate(10000), 1)
-	if b.Burst != 50 || b.Start != 20 {
+	if b.Burst != 50 || b.Start != 15 {
 		t.Fatalf("at 1,000 rps: %+v", b)
 	}
 	for _, n := range []uint64{6000, 15000, 5200, 9000} {
@@ -68,7 +68,7 @@ func TestBudgetIgnoresJitter(t *testing.T) {
 		}
 	}
 	b = nextBudget(b, .05, rate(1000), 1)
-	if b.Burst != 10 || b.Start != 2 {
-		t.Errorf("at 100 rps: %+v, want burst 10, start 2", b)
+	if b.Burst != 13 || b.Start != 4 {
+		t.Errorf("at 100 rps: %+v, want burst 13, start 4", b)
 	}
 }

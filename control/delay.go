@@ -35,7 +35,7 @@ const (
 	// of eligible calls that its former value weighs.
 	minCorrection    = 1.0 / 3
 	maxCorrection    = 2
-	correctionWeight = 20
+	correctionWeight = 100
 
 	// Most that a delay is raised at once where the quantile is not identified.
 	blindRaise = 1.5
@@ -93,7 +93,7 @@ func nextDelay(in delayInput) delayOutput {
 		predicted := outlive(in.sample, in.inForce)
 		out.correction = correct(in, predicted)
 		rate := out.correction * predicted
-		noise := significance * math.Sqrt(in.wanted*(1-in.wanted)/float64(max(n, 1)))
+		noise := significance * in.wanted * math.Sqrt((1-in.wanted)/(in.wanted*float64(max(n, 1)))+correctionNoise(in))
 		tooHigh = rate > keepTo*in.wanted+noise
 		tooLow = rate < keepFrom*in.wanted-noise
 	}
@@ -197,6 +197,13 @@ func correct(in delayInput, predicted float64) float64 {
 	c := (eligible + correctionWeight*in.correction) /
 		(float64(in.safe)*predicted + correctionWeight)
 	return min(max(c, minCorrection), maxCorrection)
+}
+
+// correctionNoise is the relative variance that counts of other calls than the
+// sample's bring into the correction.
+func correctionNoise(in delayInput) float64 {
+	eligible := float64(min(in.eligible, in.safe))
+	return eligible / math.Pow(eligible+correctionWeight, 2)
 }
 
 // blindDelay is for a quantile that Kaplan-Meier does not identify, because

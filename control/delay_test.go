@@ -54,8 +54,8 @@ func TestDelayIsCorrectedByCounts(t *testing.T) {
 	in := input(14570*time.Microsecond, ramp(30000))
 	in.safe, in.eligible = 30000, 30000*215/10000
 	out := nextDelay(in)
-	within(t, "correction", out.correction, .49, .52)
-	within(t, "delay", out.delay, 14100*time.Microsecond, 14200*time.Microsecond) // 15 - 10 * .086
+	within(t, "correction", out.correction, .5, .55)
+	within(t, "delay", out.delay, 14100*time.Microsecond, 14250*time.Microsecond) // 15 - 10 * .043/.53
 
 	in.eligible = 0 // and none at all moves it no further than the bound
 	within(t, "least correction", nextDelay(in).correction, minCorrection, minCorrection)

@@ -116,7 +116,7 @@ func TestTargetOfOverride(t *testing.T) {
 	before := s.Tick(epoch)
 	s.Configure(configured(), &Override{Target: .02})
 	after := s.Tick(epoch)
-	within(t, "ratio", after.Policy.Budget.Ratio, .019, .02)
+	within(t, "ratio", after.Policy.Budget.Ratio, .018, .02)
 	if b, a := before.Policy.Methods[testMethod].Delay, after.Policy.Methods[testMethod].Delay; a <= b {
 		t.Errorf("delay %v at 2%%, %v at 5%%: want it longer", a, b)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hedged-project/hedged/estimator"
 	"github.com/hedged-project/hedged/policy"
+	"github.com/hedged-project/hedged/report"
 )
 
 // lognormal has the median and a sigma of .5.
@@ -84,7 +85,7 @@ func TestHealthyReplicasAreNotFlagged(t *testing.T) {
 		replicas int
 	}{
 		{"10 x 100 rps", 10, 1000, 10},
-		{"100 x 20 rps", 20, 2000, 100},
+		{"100 x 10 rps", 20, 1000, 100},
 		{"20 x 5 rps", 5, 100, 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -118,9 +119,9 @@ func TestSeveralSlowReplicas(t *testing.T) {
 			}
 			return w.uniform(1)
 		}
-		w.run(10 * time.Second)
+		w.run(5 * time.Second)
 		scale = 3
-		w.run(15 * time.Second)
+		w.run(7 * time.Second)
 		if got := len(w.policy.Replicas); got != c.want {
 			t.Errorf("%d of 10 slow: %d out of service, want %d: %v", c.slow, got, c.want, w.policy.Replicas)
 		}
@@ -134,28 +135,31 @@ func TestProbationCapHoldsAtEveryInstant(t *testing.T) {
 		for _, limit := range []float64{0, .10, .34, .50, .67, 1} {
 			cfg := configured()
 			cfg.ProbationCap = limit
-			slow, most := 0, 0
 			allowed := min(int(math.Floor(float64(n)*limit+1e-9)), max(0, n-2))
-			w := newWorld(cfg, 2, 60*float64(n), n, nil)
-			w.latency = func(r string) time.Duration {
-				var i int
-				fmt.Sscanf(r, "replica-%d", &i)
-				if i < slow {
-					return 60 * time.Millisecond
+			s, now, most := New(testKey, cfg), epoch, 0
+			for second := range 5 * (n + 1) {
+				slow := second / 5 // one more every 5 s
+				m := &report.Method{Calls: 40 * uint64(n), Safe: 40 * uint64(n), Replicas: map[string]*report.Replica{}}
+				for i := range n {
+					r := &report.Replica{}
+					for j := range 40 {
+						d := 9*time.Millisecond + time.Duration(j)*50*time.Microsecond
+						if i < slow {
+							d = 60 * time.Millisecond
+						}
+						r.Primary.Completed.Record(d)
+					}
+					m.Replicas[fmt.Sprintf("replica-%d", i)] = r
 				}
-				return time.Duration(9+2*w.rng.Float64()) * time.Millisecond
-			}
-			w.onTick = func(d Decision) {
-				out := len(d.Policy.Replicas)
-				most = max(most, out)
-				if out > allowed {
-					t.Fatalf("n %d, cap %v, %d slow: %d out of service, want at most %d", n, limit, slow, out, allowed)
+				s.Add(now, &report.Report{Interval: time.Second, Methods: map[string]*report.Method{testMethod: m}})
+				for range 4 {
+					out := len(s.Tick(now).Policy.Replicas)
+					most = max(most, out)
+					if out > allowed {
+						t.Fatalf("n %d, cap %v, %d slow: %d out of service, want at most %d", n, limit, slow, out, allowed)
+					}
+					now = now.Add(250 * time.Millisecond)
 				}
-			}
-			w.run(4 * time.Second)
-			for slow < n {
-				slow++
-				w.run(5 * time.Second)
 			}
 			if want := min(allowed, max(0, (n-1)/2)); most < want {
 				t.Errorf("n %d, cap %v: never more than %d out of service, want %d", n, limit, most, want)

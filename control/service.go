@@ -126,7 +126,7 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 		return
 	}
 	before := s.seen(now, r)
-	total.clientTime += min(max(r.Interval, 0), Window)
+	calls := false
 	for _, name := range slices.Sorted(maps.Keys(r.Methods)) {
 		from := r.Methods[name]
 		t := tally{
@@ -157,6 +157,10 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 			m.counts.at(now).add(&t)
 		}
 		total.add(&t)
+		calls = calls || from.Calls > 0
+	}
+	if calls { // a client's rate is that of the time in which it calls
+		total.clientTime += min(max(r.Interval, 0), Window)
 	}
 }
 

@@ -18,14 +18,14 @@ func TestSteadyFleetCausesNoPushes(t *testing.T) {
 			w := newWorld(configured(), c.clients, c.rps, 3, steadyUniform)
 			w.run(40 * time.Second)
 			learned := w.now
-			w.run(3 * time.Minute)
+			w.run(2 * time.Minute)
 			st := w.svc.Status(w.now)
 			rate, _ := st.Load.EligibleRate()
 			extra, _ := st.Load.ExtraLoad()
 			t.Logf("delay %v, eligible %.2f%%, extra %.2f%%, pushes while learning %d, later %d, reason %q",
 				w.delay(), 100*rate, 100*extra, w.pushes(epoch), w.pushes(learned), st.Methods[0].Policy.Reason.Text)
 			within(t, "pushes while learning", w.pushes(epoch)-w.pushes(learned), 1, 8)
-			within(t, "pushes of a steady fleet in 3 min", w.pushes(learned), 0, 1)
+			within(t, "pushes of a steady fleet in 2 min", w.pushes(learned), 0, 1)
 			within(t, "eligible rate", rate, .03, .055)
 			within(t, "extra load", extra, .03, .05)
 		})
