@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -49,7 +50,7 @@ func startDaemon(ctx context.Context, command []string) (*daemonProcess, error) 
 }
 
 func (d *daemonProcess) start(ctx context.Context, grpcAddr, httpAddr string) error {
-	args := append(d.command[1:len(d.command):len(d.command)], "--grpc", grpcAddr, "--http", httpAddr)
+	args := slices.Concat(d.command[1:], []string{"--grpc", grpcAddr, "--http", httpAddr})
 	cmd := exec.CommandContext(ctx, d.command[0], args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
@@ -71,8 +72,8 @@ func (d *daemonProcess) start(ctx context.Context, grpcAddr, httpAddr string) er
 		if line, err := r.ReadBytes('\n'); err == nil {
 			lines <- line
 		}
-		io.Copy(io.Discard, r)
-		cmd.Wait()
+		_, _ = io.Copy(io.Discard, r) // until it closes its end
+		_ = cmd.Wait()                // how it ended does not matter: whoever ended it knows
 	}()
 	select {
 	case line, ok := <-lines:
@@ -95,7 +96,7 @@ func (d *daemonProcess) start(ctx context.Context, grpcAddr, httpAddr string) er
 
 // kill ends the daemon as a crash would, and returns when it has ended.
 func (d *daemonProcess) kill() {
-	d.cmd.Process.Kill() // an error means that it has ended already
+	_ = d.cmd.Process.Kill() // an error means that it has ended already
 	<-d.exited
 }
 
@@ -107,7 +108,7 @@ func (d *daemonProcess) restart(ctx context.Context) error {
 // close ends the daemon in order.
 func (d *daemonProcess) close() {
 	d.conn.Close()
-	d.cmd.Process.Signal(syscall.SIGTERM)
+	_ = d.cmd.Process.Signal(syscall.SIGTERM) // an error means that it has ended already
 	<-d.exited
 }
 

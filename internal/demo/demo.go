@@ -12,7 +12,7 @@ import (
 type Options struct {
 	Daemon   []string // command that starts a daemon; addresses and state directory are added
 	InFlight []int    // calls in flight, one setting after the other
-	Calls    int      // of each run
+	Calls    int      // of each run; 0: only the scenes
 	Runs     int      // of each setting
 	Target   float64  // extra load
 	Seed     uint64   // of the replicas' latencies
@@ -40,8 +40,10 @@ func Play(ctx context.Context, o Options) (*Result, error) {
 	defer d.close()
 
 	r := &Result{Runs: []Run{}, Scenes: []Scene{}}
-	if err := experiment(ctx, o, d, r); err != nil {
-		return nil, err
+	if o.Calls > 0 {
+		if err := experiment(ctx, o, d, r); err != nil {
+			return nil, err
+		}
 	}
 	for _, name := range o.Scenes {
 		s, err := playScene(ctx, o, d, name)

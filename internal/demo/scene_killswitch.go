@@ -46,7 +46,10 @@ func killSwitch(ctx context.Context, s stage) ([]Figure, error) {
 		if err := c.await(ctx, func(st client.ServiceStats) bool { return st.Mode == policy.ModeActive && c.moves.last() > 0 }); err != nil {
 			return nil, err
 		}
-		s.progress(0.3 + 0.5*float64(i)/clients)
+		s.progress(0.3 + 0.3*float64(i)/clients)
+	}
+	if err := sleep(ctx, 3*time.Second, func(done float64) { s.progress(0.6 + 0.4*done) }); err != nil {
+		return nil, err
 	}
 	for _, c := range subscribers {
 		go func() {
