@@ -109,7 +109,7 @@ func TestBudgetStampede(t *testing.T) {
 	if got, most := hedges.Load(), (calls.Load()-from)/10+burst; got > most {
 		t.Errorf("%d hedges in the stampede, want at most %d", got, most)
 	}
-	for range 20 * stampede {
+	for range 11 * stampede {
 		calls.Add(1)
 		hedges.Add(int64(len(b.Earn())))
 		check()
@@ -283,7 +283,7 @@ func TestBudgetLeave(t *testing.T) {
 // Callers that earn, take, wait, are promoted and give up, all at once: no token
 // is made or lost, and nobody waits for ever.
 func TestBudgetConcurrent(t *testing.T) {
-	const callers, rounds = 8, 3000
+	const callers, rounds = 8, 1000
 	b := newBudget(.05, 200, 20)
 	var granted, earned atomic.Int64
 	var wg sync.WaitGroup

@@ -201,7 +201,7 @@ var (
 // its delay is right and when it is far too short for the latencies of the
 // moment, also at the end of the run, when no further call earns a token.
 func TestClosedLoop(t *testing.T) {
-	const runs = 60
+	const runs = 30
 	for _, l := range loops(loneBudget, loneSteer) {
 		t.Run(fmt.Sprintf("%d in flight", l.inFlight), func(t *testing.T) {
 			t.Parallel()

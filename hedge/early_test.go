@@ -29,7 +29,7 @@ func fires(expected, rate float64, n int) (count int) {
 }
 
 func TestEarlyRuleFalseAlarms(t *testing.T) {
-	const n = 500_000
+	const n = 100_000
 	for _, c := range []struct {
 		expected, rate float64
 		most           int
