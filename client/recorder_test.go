@@ -66,7 +66,7 @@ func TestNamesWithoutEndStayWithinTheBounds(t *testing.T) {
 func TestReplicasThatComeAndGoLeaveTheHeapFlat(t *testing.T) {
 	s := newTestService()
 	m := s.method(get)
-	const rounds, each = 500, 200
+	const rounds, each = 2000, 50
 	now := time.Now()
 	var before uint64
 	for round := range rounds {
