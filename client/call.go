@@ -182,9 +182,6 @@ func (c *call) ended(a *attempt, err error) {
 
 // follow does what the plan says.
 func (c *call) follow(action hedge.Action, now time.Duration) {
-	if c.listening && !c.plan.Waits() {
-		c.service.budget.Leave(&c.waiter)
-	}
 	switch {
 	case c.winner != nil:
 	case action == hedge.Commit:
@@ -192,6 +189,9 @@ func (c *call) follow(action hedge.Action, now time.Duration) {
 	case action == hedge.AttemptNow:
 		c.due(now)
 	default:
+		if c.listening && !c.plan.Waits() {
+			c.service.budget.Leave(&c.waiter) // a server pushed back
+		}
 		c.setAlarm(now)
 	}
 }
@@ -201,9 +201,6 @@ func (c *call) commit(winner *attempt) {
 	c.winner = winner
 	c.alarms.stop(c.alarm)
 	c.alarm = nil
-	if c.listening {
-		c.service.budget.Leave(&c.waiter) // whom it lets go is listening
-	}
 	c.cancel()
 	if c.decided != nil {
 		close(c.decided)
@@ -339,7 +336,8 @@ func (c *call) listen(tokens <-chan struct{}) {
 			}
 			c.mu.Unlock()
 		case <-c.shared.Done():
-			// The caller has gone, perhaps before its attempt notices.
+			// The call is over, or will be: its caller has gone. Whom the token
+			// lets go, if there is one, is listening too.
 			c.mu.Lock()
 			c.service.budget.Leave(&c.waiter)
 			c.mu.Unlock()
