@@ -39,8 +39,14 @@ type attempt struct {
 	stranded bool           // no replica was left for it
 	pushback hedge.Pushback // that its server asked for
 
-	// Written by the attempt's goroutine until it ends, read once it has.
-	err     error
+	err error // written at its end, read once it has won
+
+	*received // a hedge's; nil for the primary
+}
+
+// received is what a hedge gets in the caller's stead. Its attempt's goroutine
+// writes it until the attempt ends; the caller's reads it when it has won.
+type received struct {
 	reply   any
 	header  metadata.MD
 	trailer metadata.MD

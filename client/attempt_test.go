@@ -151,7 +151,7 @@ func TestOptions(t *testing.T) {
 	if got := withoutFinish(opts[1:3]); &got[0] != &opts[1] {
 		t.Error("options without OnFinish were copied")
 	}
-	a := &attempt{header: metadata.Pairs("k", "v")}
+	a := &attempt{received: &received{}}
 	own := a.options(opts)
 	if len(own) != 2 || own[0].(grpc.HeaderCallOption).HeaderAddr != &a.header {
 		t.Errorf("own options %v, want a header of its own and WaitForReady", own)

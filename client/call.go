@@ -355,11 +355,11 @@ func (c *call) launch(now time.Duration) {
 	c.method.hedges.Add(1)
 	index := c.plan.Attempts() - 1
 	a := &attempt{
-		Context: hedgeContext(c.shared, index),
-		call:    c,
-		index:   index,
-		after:   now,
-		reply:   c.spare,
+		Context:  hedgeContext(c.shared, index),
+		call:     c,
+		index:    index,
+		after:    now,
+		received: &received{reply: c.spare},
 	}
 	c.spare = nil
 	c.hedges = append(c.hedges, a)
