@@ -565,7 +565,7 @@ func TestDeafServersLeaveNoGoroutine(t *testing.T) {
 // very same one, 100,000 times: none hangs, and nothing stays in flight. Some
 // wait for a token at that instant.
 func TestCancelRacesAlarm(t *testing.T) {
-	const calls, workers = 100_000, 20
+	const calls, workers = 100_000 / raceSlowdown, 20
 	synctest.Test(t, func(t *testing.T) {
 		p := testPolicy(func(p *policy.Policy) { p.Budget = policy.Budget{Ratio: .5, Burst: 5} })
 		n := newStub(testService(t, p), func(ctx context.Context, replica string, index int, reply any) error {
