@@ -32,7 +32,9 @@ const (
 	// within any 10 s.
 	assumedLife = time.Minute
 
-	// Fewest calls, and least time that the clients' reports cover, for a rate.
+	// Fewest calls for a rate. Where the clients' reports cover less than
+	// minRateTime each, their calls are taken to have been all there were in it:
+	// that rate is a lower bound, which may raise a budget but not lower it.
 	minRateCalls = 100
 	minRateTime  = 3 * time.Second
 
@@ -73,21 +75,24 @@ func wantBudget(target, callsPerWindow, clients float64) policy.Budget {
 // call for clearly different ones.
 func nextBudget(inForce policy.Budget, target float64, t tally, clients int) policy.Budget {
 	next := policy.Budget{Ratio: ratio(target), Burst: inForce.Burst, Start: inForce.Start}
-	if t.safe < minRateCalls || t.clientTime < minRateTime || clients == 0 {
+	if t.safe < minRateCalls || clients == 0 {
 		return next
 	}
-	callsPerWindow := float64(t.safe) * float64(Window) / float64(t.clientTime)
+	least := minRateTime * time.Duration(clients)
+	bound := t.clientTime < least
+	callsPerWindow := float64(t.safe) * float64(Window) / float64(max(t.clientTime, least))
 	want := wantBudget(target, callsPerWindow, float64(clients))
-	if differs(next.Burst, want.Burst) {
-		next.Burst = want.Burst
-	}
-	if differs(next.Start, want.Start) {
-		next.Start = want.Start
-	}
+	next.Burst = steadied(next.Burst, want.Burst, bound)
+	next.Start = steadied(next.Start, want.Start, bound)
 	next.Start = min(next.Start, next.Burst)
 	return next
 }
 
-func differs(inForce, want float64) bool {
-	return want > keepFactor*inForce || keepFactor*want < inForce
+// steadied returns what is in force unless the wanted value differs clearly; a
+// lower bound only raises it.
+func steadied(inForce, want float64, bound bool) float64 {
+	if want > keepFactor*inForce || !bound && keepFactor*want < inForce {
+		return want
+	}
+	return inForce
 }

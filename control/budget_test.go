@@ -55,8 +55,13 @@ func TestBudgetIgnoresJitter(t *testing.T) {
 	if got := nextBudget(b, .05, tally{safe: 99, clientTime: Window}, 1); got != b {
 		t.Errorf("with 99 calls: %+v, want %+v", got, b)
 	}
-	if got := nextBudget(b, .05, tally{safe: 5000, clientTime: 2 * time.Second}, 1); got != b {
-		t.Errorf("after 2 s: %+v, want %+v", got, b)
+	// Two calls in 20 ms each say nothing of 100 rps.
+	if got := nextBudget(b, .05, tally{safe: 400, clientTime: 4 * time.Second}, 200); got.Start > unknownStart || got.Burst != b.Burst {
+		t.Errorf("after 20 ms of each of 200 clients: %+v, want at most %+v", got, b)
+	}
+	// A client that ended after 4,000 calls in .3 s was a fast one all the same.
+	if got := nextBudget(b, .05, tally{safe: 4000, clientTime: 300 * time.Millisecond}, 1); got.Burst != 50 || got.Start != 15 {
+		t.Errorf("after 4,000 calls in .3 s: %+v, want burst 50, start 15", got)
 	}
 	b = nextBudget(b, .05, rate(10000), 1)
 	if b.Burst != 50 || b.Start != 15 {

@@ -107,8 +107,8 @@ func (r *replica) move(now time.Time, e evidence, trickle float64) {
 		sum := r.recent(releaseSamples)
 		if sum.known >= releaseSamples && sum.healthy() && now.Sub(r.since) >= r.stay() {
 			r.enter(now, policy.ReplicaRecovering, recoverFrom, sum.String())
-		} else if differs(r.share, trickle) {
-			r.share = trickle
+		} else {
+			r.share = steadied(r.share, trickle, false)
 		}
 	case policy.ReplicaRecovering:
 		if e.known > 0 && proves {
