@@ -28,13 +28,14 @@ type admin struct {
 
 // GetStatus implements AdminService.
 func (a *admin) GetStatus(context.Context, *hedgedv1.GetStatusRequest) (*hedgedv1.GetStatusResponse, error) {
+	_, clients := a.d.ingest.counts()
 	r := &hedgedv1.GetStatusResponse{
 		Version:   a.d.cfg.Version,
 		StartedAt: timestamppb.New(a.d.started),
 		Epoch:     a.d.state.Epoch(),
 		StateDir:  a.d.cfg.StateDir,
 		Services:  uint32(len(a.d.sorted(policy.Key{}))),
-		Clients:   uint32(a.d.ingest.stats.open.Load()),
+		Clients:   uint32(clients),
 	}
 	if err := a.d.state.Err(); err != nil {
 		r.StorageError = err.Error()

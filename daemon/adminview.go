@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/hedged-project/hedged/internal/wire"
 	"github.com/hedged-project/hedged/policy"
 	"github.com/hedged-project/hedged/report"
+	"github.com/hedged-project/hedged/xds"
 )
 
 // service shows one service as its owner left it.
@@ -61,67 +64,90 @@ func (a *admin) service(o *owner) *hedgedv1.ServiceStatus {
 // clients shows every client that reports or holds a policy stream; with only,
 // a service's name, those that subscribe to it or report it.
 func (d *Daemon) clients(only string) []*hedgedv1.ClientStatus {
-	subscriptions := map[string]map[string]*hedgedv1.Subscription{} // by client id, by service
-	for _, c := range d.xds.Clients() {
-		of := subscriptions[c.Node]
-		if of == nil {
-			of = map[string]*hedgedv1.Subscription{}
-			subscriptions[c.Node] = of
-		}
-		for _, r := range c.Resources {
-			if r.Type == wire.ServicePolicyType {
-				of[r.Name] = &hedgedv1.Subscription{Service: r.Name, AckedVersion: r.Acked, Current: r.Current, NackReason: r.Nack}
-			}
-		}
-	}
-	var out []*hedgedv1.ClientStatus
+	held := d.subscriptions()
 	now := time.Now()
-	for _, src := range d.ingest.snapshot() {
+	var out []*hedgedv1.ClientStatus
+	shown := map[string]bool{}
+	for _, src := range d.ingest.all() {
 		if src.info.Kind != report.Client {
 			continue
 		}
-		c, generations := src.status(now)
-		for name, sub := range subscriptions[c.Id] {
-			held := proto.CloneOf(sub) // several lives of one client may be known
-			if key, err := policy.ParseKey(name); err == nil {
-				held.Generation = wire.GenerationToProto(generations[key])
-				delete(generations, key)
-			}
-			c.Subscriptions = append(c.Subscriptions, held)
-		}
-		for key, g := range generations { // reported, but no stream holds it
-			c.Subscriptions = append(c.Subscriptions, &hedgedv1.Subscription{Service: key.String(), Generation: wire.GenerationToProto(g)})
+		c := clientToProto(src, now)
+		if src.streaming { // an earlier life of the same client holds nothing
+			shown[c.Id] = true
+			c.Subscriptions = subscriptionsOf(held[c.Id], src.generations)
+		} else {
+			c.Subscriptions = subscriptionsOf(nil, src.generations)
 		}
 		out = append(out, c)
 	}
+	for id, of := range held {
+		if !shown[id] { // it gets policies and does not report
+			out = append(out, &hedgedv1.ClientStatus{Id: id, Subscriptions: subscriptionsOf(of, nil)})
+		}
+	}
 	out = slices.DeleteFunc(out, func(c *hedgedv1.ClientStatus) bool {
-		slices.SortFunc(c.Subscriptions, func(a, b *hedgedv1.Subscription) int { return strings.Compare(a.Service, b.Service) })
 		return only != "" && !slices.ContainsFunc(c.Subscriptions, func(s *hedgedv1.Subscription) bool { return s.Service == only })
 	})
-	slices.SortFunc(out, func(a, b *hedgedv1.ClientStatus) int { return strings.Compare(a.Id, b.Id) })
+	slices.SortFunc(out, func(a, b *hedgedv1.ClientStatus) int {
+		return cmp.Or(strings.Compare(a.Id, b.Id), cmp.Compare(a.Incarnation, b.Incarnation))
+	})
 	return out
 }
 
-// status shows a source, and returns a copy of the generations that it runs.
-func (s *source) status(now time.Time) (*hedgedv1.ClientStatus, map[policy.Key]policy.Generation) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// subscriptions returns what the policy streams hold, by client id and service.
+func (d *Daemon) subscriptions() map[string]map[string]*hedgedv1.Subscription {
+	held := map[string]map[string]*hedgedv1.Subscription{}
+	streams := d.xds.Clients()
+	// Of two streams of one client the older one may be dead and not known to be.
+	slices.SortStableFunc(streams, func(a, b xds.ClientState) int { return a.Since.Compare(b.Since) })
+	for _, c := range streams {
+		if held[c.Node] == nil {
+			held[c.Node] = map[string]*hedgedv1.Subscription{}
+		}
+		for _, r := range c.Resources {
+			if r.Type == wire.ServicePolicyType {
+				held[c.Node][r.Name] = &hedgedv1.Subscription{Service: r.Name, AckedVersion: r.Acked, Current: r.Current, NackReason: r.Nack}
+			}
+		}
+	}
+	return held
+}
+
+// subscriptionsOf joins what a client's policy stream holds with the generations
+// that its reports tell, by service.
+func subscriptionsOf(held map[string]*hedgedv1.Subscription, generations map[policy.Key]policy.Generation) []*hedgedv1.Subscription {
+	of := make(map[string]*hedgedv1.Subscription, max(len(held), len(generations)))
+	for name, s := range held {
+		of[name] = proto.CloneOf(s) // two processes may call themselves the same
+	}
+	for key, g := range generations {
+		name := key.String()
+		if of[name] == nil {
+			of[name] = &hedgedv1.Subscription{Service: name}
+		}
+		of[name].Generation = wire.GenerationToProto(g)
+	}
+	out := make([]*hedgedv1.Subscription, 0, len(of))
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		out = append(out, of[name])
+	}
+	return out
+}
+
+func clientToProto(s sourceView, now time.Time) *hedgedv1.ClientStatus {
 	c := &hedgedv1.ClientStatus{
 		Id:            s.info.ID,
 		Incarnation:   s.info.Incarnation,
 		Zone:          s.info.Zone,
 		Version:       s.info.Version,
 		RefusedFrames: s.refused,
-		Streaming:     s.streams > 0,
+		Streaming:     s.streaming,
 	}
 	if !s.frameAt.IsZero() {
 		c.ReportAge = durationpb.New(now.Sub(s.frameAt))
 	}
-	generations := make(map[policy.Key]policy.Generation, len(s.generations))
-	for key, g := range s.generations {
-		generations[key] = g
-	}
-	return c, generations
+	return c
 }
 
 func loadToProto(l control.Load) *hedgedv1.Load {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -27,8 +28,13 @@ import (
 	"github.com/hedged-project/hedged/xds"
 )
 
-// maxServices bounds the services of one daemon.
-const maxServices = 10_000
+const (
+	maxServices = 10_000 // of one daemon
+
+	// maxMessage bounds what a client may send at once, in bytes: clients cut
+	// their frames at 3 MiB.
+	maxMessage = 4 << 20
+)
 
 // Daemon is one control plane. New opens what it needs, Run serves.
 type Daemon struct {
@@ -46,6 +52,8 @@ type Daemon struct {
 
 	running context.Context // of the owners and streams; set by Run before anything is served
 	tasks   sync.WaitGroup  // what Run started
+
+	rows atomic.Int64 // methods that have metrics of their own
 
 	mu     sync.RWMutex
 	owners map[policy.Key]*owner
@@ -88,21 +96,31 @@ func New(cfg Config) (*Daemon, error) {
 // restore makes an owner for each stored and each configured service, so that
 // the first client that asks gets its policy at once.
 func (d *Daemon) restore() {
-	for key, blob := range d.state.Policies() {
-		d.owners[key] = newOwner(key, d.table, d.rules, d.logger, d.table.restore(key, blob))
-	}
+	policies := map[policy.Key]*policy.Policy{} // nil: none stored, or none of use
 	for key := range d.cfg.Services {
-		if d.owners[key] == nil {
-			d.owners[key] = newOwner(key, d.table, d.rules, d.logger, nil)
-		}
+		policies[key] = nil
 	}
+	for key, blob := range d.state.Policies() {
+		p := d.table.restore(key, blob)
+		if p != nil {
+			d.state.ObserveEpoch(p.Generation.Epoch) // for the numbers alone may be lost
+		}
+		policies[key] = p
+	}
+	for key, p := range policies {
+		d.owners[key] = d.newOwner(key, p)
+	}
+}
+
+func (d *Daemon) newOwner(key policy.Key, stored *policy.Policy) *owner {
+	return newOwner(key, d.table, d.rules, d.logger, &d.rows, stored)
 }
 
 // Close releases what New opened. Run does it by itself.
 func (d *Daemon) Close() error {
 	for _, l := range []net.Listener{d.grpcListener, d.httpListener} {
 		if l != nil {
-			l.Close() // closed already where a server served it
+			_ = l.Close() // closed already where a server served it
 		}
 	}
 	return d.state.Close()
@@ -140,7 +158,13 @@ func (d *Daemon) Run(ctx context.Context) error {
 
 	healthServer := health.NewServer()
 	g := d.newGRPCServer(healthServer)
-	h := &http.Server{Handler: d.handler(), ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10}
+	h := &http.Server{
+		Handler:           d.handler(),
+		ReadHeaderTimeout: 5 * time.Second,
+		WriteTimeout:      30 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+	}
 	failed := make(chan error, 2)
 	d.tasks.Go(func() { failed <- wrap("serve gRPC", g.Serve(d.grpcListener)) })
 	d.tasks.Go(func() {
@@ -161,9 +185,27 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return errors.Join(err, d.shutdown(g, h))
 }
 
-// shutdown ends what Run started, within the limit.
+// shutdown ends what Run started and saves the state, within the limit.
 func (d *Daemon) shutdown(g *grpc.Server, h *http.Server) error {
-	limit, cancel := context.WithTimeout(context.Background(), d.cfg.ShutdownTimeout)
+	timer := time.NewTimer(d.cfg.ShutdownTimeout)
+	defer timer.Stop()
+	ended := make(chan error, 1)
+	go func() {
+		d.drain(g, h)
+		ended <- d.Close()
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("shut down: not done after %v: state may not be saved", d.cfg.ShutdownTimeout)
+	}
+}
+
+// drain ends the servers and whatever runs for them. Half of the limit is left
+// for the state.
+func (d *Daemon) drain(g *grpc.Server, h *http.Server) {
+	limit, cancel := context.WithTimeout(context.Background(), d.cfg.ShutdownTimeout/2)
 	defer cancel()
 	drained := make(chan struct{})
 	go func() {
@@ -173,15 +215,15 @@ func (d *Daemon) shutdown(g *grpc.Server, h *http.Server) error {
 	select {
 	case <-drained:
 	case <-limit.Done():
-		d.logger.Warn("streams did not end in time", "limit", d.cfg.ShutdownTimeout)
+		d.logger.Warn("some clients did not read to the end; their connections are closed")
 		g.Stop()
 		<-drained
 	}
 	if err := h.Shutdown(limit); err != nil {
-		h.Close()
+		_ = h.Close() // of the listener, which is closed already
 	}
-	d.tasks.Wait()
-	return d.Close()
+	d.xds.Wait()
+	d.tasks.Wait() // handlers, which add to them, have ended
 }
 
 func wrap(what string, err error) error {
@@ -193,6 +235,8 @@ func wrap(what string, err error) error {
 
 func (d *Daemon) newGRPCServer(healthServer *health.Server) *grpc.Server {
 	g := grpc.NewServer(
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.WaitForHandlers(true),
 		// Our clients ping every 30 s at most; a stock client that pings more
 		// often than this is refused by gRPC itself.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
@@ -246,7 +290,7 @@ func (d *Daemon) owner(key policy.Key) (*owner, error) {
 	if len(d.owners) >= maxServices {
 		return nil, errTooManyServices(key)
 	}
-	o = newOwner(key, d.table, d.rules, d.logger, nil)
+	o = d.newOwner(key, nil)
 	d.owners[key] = o
 	d.tasks.Go(func() { o.run(d.running) })
 	return o, nil

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
 )
@@ -10,10 +9,8 @@ import (
 func (d *Daemon) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		var b bytes.Buffer // so that a slow scraper holds nothing
-		d.writeMetrics(&b)
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		w.Write(b.Bytes())
+		_, _ = w.Write(d.metrics()) // an error is the scraper's
 	})
 	mux.HandleFunc("GET /healthz", d.serveHealth)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
@@ -21,7 +18,7 @@ func (d *Daemon) handler() http.Handler {
 			http.Error(w, "shutting down", http.StatusServiceUnavailable)
 			return
 		}
-		w.Write([]byte("ready\n"))
+		_, _ = w.Write([]byte("ready\n"))
 	})
 	return mux
 }
@@ -32,11 +29,16 @@ func (d *Daemon) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	type health struct {
 		Status       string `json:"status"` // ok or degraded
 		StorageError string `json:"storage_error,omitempty"`
+		// Every service is in shadow until an operator says what he wants.
+		OverridesLost bool `json:"overrides_lost,omitempty"`
 	}
-	h := health{Status: "ok"}
+	h := health{Status: "ok", OverridesLost: d.state.Doubtful()}
 	if err := d.state.Err(); err != nil {
-		h = health{Status: "degraded", StorageError: err.Error()}
+		h.StorageError = err.Error()
+	}
+	if h.OverridesLost || h.StorageError != "" {
+		h.Status = "degraded"
 	}
 	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(h)
+	_ = json.NewEncoder(w).Encode(h) // an error is the prober's
 }

@@ -20,14 +20,6 @@ import (
 	"github.com/hedged-project/hedged/report"
 )
 
-// Bounds of what all sources together may make the daemon remember.
-const (
-	maxSources = 100_000
-	// A source is forgotten this long after its last frame. Until then a frame
-	// that it sends again is known for what it is.
-	sourceMemory = 10 * time.Minute
-)
-
 // ingest serves ReportService: it decodes, validates and de-duplicates each
 // frame once, and posts it to the owner of its service.
 type ingest struct {
@@ -54,32 +46,21 @@ type ingestStats struct {
 	dropped    atomic.Uint64 // observations that sources say they could not keep
 }
 
-type sourceKey struct {
-	id          string
-	incarnation uint64
-	kind        report.Kind
-}
-
-// source is what is remembered of one life of one client or server.
-type source struct {
-	info report.Source
-
-	mu          sync.Mutex
-	last        uint64 // highest sequence handled
-	streams     int    // open now
-	frameAt     time.Time
-	refused     uint64
-	generations map[policy.Key]policy.Generation // in force there, by its last reports
-}
+// errStopping ends the streams of a daemon that shuts down; clients retry on it.
+var errStopping = status.Error(codes.Unavailable, "the daemon is shutting down")
 
 // Report implements ReportService.
 func (in *ingest) Report(stream hedgedv1.ReportService_ReportServer) error {
 	in.stats.open.Add(1)
 	defer in.stats.open.Add(-1)
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	defer context.AfterFunc(in.ctx, cancel)()
 
-	first, err := stream.Recv()
+	next := receive(ctx, stream)
+	first, err := next()
 	if err != nil {
-		return endOfStream(err)
+		return in.end(err)
 	}
 	info, err := wire.SourceFromProto(first.GetSource())
 	if err != nil {
@@ -97,9 +78,24 @@ func (in *ingest) Report(stream hedgedv1.ReportService_ReportServer) error {
 	}); err != nil {
 		return err
 	}
+	for {
+		req, err := next()
+		if err != nil {
+			return in.end(err)
+		}
+		answer, err := in.handle(ctx, src, req)
+		if err != nil {
+			return in.end(err)
+		}
+		if err := stream.Send(answer); err != nil {
+			return err
+		}
+	}
+}
 
-	// Recv cannot be interrupted, so the stream's own goroutine waits for it and
-	// for the daemon's end, whichever is first.
+// receive returns a Recv that ends with ctx: the stream's own cannot be
+// interrupted, so it has a goroutine that ends with the stream.
+func receive(ctx context.Context, stream hedgedv1.ReportService_ReportServer) func() (*hedgedv1.ReportRequest, error) {
 	requests := make(chan *hedgedv1.ReportRequest)
 	ended := make(chan error, 1)
 	go func() {
@@ -111,152 +107,74 @@ func (in *ingest) Report(stream hedgedv1.ReportService_ReportServer) error {
 			}
 			select {
 			case requests <- r:
-			case <-stream.Context().Done():
+			case <-ctx.Done():
 				return
 			}
 		}
 	}()
-	for {
+	return func() (*hedgedv1.ReportRequest, error) {
 		select {
-		case <-in.ctx.Done():
-			return status.Error(codes.Unavailable, "the daemon is shutting down")
-		case err := <-ended:
-			return endOfStream(err)
 		case r := <-requests:
-			answer, err := in.handle(stream.Context(), src, r)
-			if err != nil {
-				return err
-			}
-			if err := stream.Send(answer); err != nil {
-				return err
-			}
+			return r, nil
+		case err := <-ended:
+			return nil, err
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
 	}
 }
 
-func endOfStream(err error) error {
-	if errors.Is(err, io.EOF) {
+// end is the status with which a stream ends.
+func (in *ingest) end(err error) error {
+	switch {
+	case in.ctx.Err() != nil:
+		return errStopping
+	case errors.Is(err, io.EOF):
 		return nil
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return status.FromContextError(err).Err()
 	}
 	return err
 }
 
 // handle takes one frame. What is wrong with a frame is said in its answer; an
-// error ends the stream.
+// error ends the stream, and the frame was not taken: it may come again.
 func (in *ingest) handle(ctx context.Context, src *source, req *hedgedv1.ReportRequest) (*hedgedv1.ReportResponse, error) {
 	f := req.GetFrame()
 	if f == nil {
 		return nil, status.Error(codes.InvalidArgument, "message: want a frame after the first request")
 	}
+	src.handling.Lock()
+	defer src.handling.Unlock()
 	seq := f.GetSequence()
-	src.mu.Lock()
-	seen := seq <= src.last
-	if !seen {
-		src.last = seq
-	}
-	src.mu.Unlock()
-	if seen {
+	if last := src.sequence(); seq > 0 && seq <= last {
 		in.stats.duplicates.Add(1)
-		return &hedgedv1.ReportResponse{Acknowledged: src.sequence()}, nil
+		return &hedgedv1.ReportResponse{Acknowledged: last}, nil
 	}
-
 	r, err := wire.FrameFromProto(src.info, f)
+	if err == nil {
+		err = src.admit(r.Service)
+	}
 	if err == nil {
 		err = in.post(ctx, r)
 	}
+	if ctx.Err() != nil && err != nil {
+		return nil, err
+	}
 	if err != nil {
 		in.stats.refused.Add(1)
-		src.mu.Lock()
-		src.refused++
-		src.mu.Unlock()
-		in.logger.Warn("frame refused", "client", src.info.ID, "sequence", seq, "error", err)
-		return &hedgedv1.ReportResponse{Acknowledged: seq, Refused: err.Error()}, nil
+		if src.refuse(seq) { // the first; a broken client is told of each, the log is not
+			in.logger.Warn("frame refused", "client", src.info.ID, "sequence", seq, "error", err)
+		}
+		return &hedgedv1.ReportResponse{Acknowledged: src.sequence(), Refused: err.Error()}, nil
 	}
+	src.accept(time.Now(), r)
 	in.stats.frames.Add(1)
 	in.stats.dropped.Add(r.Dropped)
 	if r.Early {
 		in.stats.early.Add(1)
 	}
-	src.mu.Lock()
-	src.frameAt = time.Now()
-	src.generations[r.Service] = r.Generation
-	src.mu.Unlock()
 	return &hedgedv1.ReportResponse{Acknowledged: seq}, nil
-}
-
-// open remembers a source, or finds it again when its stream was broken.
-func (in *ingest) open(info report.Source) (*source, error) {
-	key := sourceKey{info.ID, info.Incarnation, info.Kind}
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	src := in.sources[key]
-	if src == nil {
-		if len(in.sources) >= maxSources {
-			in.forget(time.Now())
-		}
-		if len(in.sources) >= maxSources {
-			return nil, status.Errorf(codes.ResourceExhausted, "source: %d are known already, want at most %d", len(in.sources), maxSources)
-		}
-		src = &source{info: info, generations: map[policy.Key]policy.Generation{}}
-		in.sources[key] = src
-	}
-	src.mu.Lock()
-	defer src.mu.Unlock()
-	src.streams++
-	return src, nil
-}
-
-func (in *ingest) close(src *source) {
-	src.mu.Lock()
-	defer src.mu.Unlock()
-	src.streams--
-	src.frameAt = time.Now()
-}
-
-// forget drops the sources that have been gone for long. The caller holds mu.
-func (in *ingest) forget(now time.Time) {
-	for key, src := range in.sources {
-		src.mu.Lock()
-		gone := src.streams == 0 && now.Sub(src.frameAt) > sourceMemory
-		src.mu.Unlock()
-		if gone {
-			delete(in.sources, key)
-		}
-	}
-}
-
-// forgetLoop drops sources that have been gone for long, until ctx ends.
-func (in *ingest) forgetLoop(ctx context.Context) {
-	ticker := time.NewTicker(time.Minute)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			in.mu.Lock()
-			in.forget(now)
-			in.mu.Unlock()
-		}
-	}
-}
-
-// sequence returns the highest sequence handled.
-func (s *source) sequence() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last
-}
-
-// snapshot returns the sources known now.
-func (in *ingest) snapshot() []*source {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	all := make([]*source, 0, len(in.sources))
-	for _, src := range in.sources {
-		all = append(all, src)
-	}
-	return all
 }
 
 // errTooManyServices refuses a report for one service too many.

@@ -1,12 +1,7 @@
 package daemon
 
 import (
-	"fmt"
-	"io"
-	"slices"
-	"strings"
-
-	"github.com/VictoriaMetrics/metrics"
+	"runtime"
 
 	"github.com/hedged-project/hedged/control"
 	"github.com/hedged-project/hedged/policy"
@@ -19,123 +14,121 @@ import (
 // counted by state in any case.
 const maxReplicaSeries = 100
 
-// exposition writes metric families in Prometheus' text format.
-type exposition struct{ w io.Writer }
-
-// family starts a family. kind is gauge or counter.
-func (e exposition) family(name, kind, help string) {
-	fmt.Fprintf(e.w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+// scraped is one service at the moment of a scrape.
+type scraped struct {
+	*snapshot
+	labels string
+	rows   []row
 }
 
-func (e exposition) gauge(name string, v float64, labels ...string) {
-	metrics.WriteGaugeFloat64(e.w, name+labelSet(labels), v)
+// row is one method that has metrics of its own, or all others together.
+type row struct {
+	labels string
+	totals *methodTotals
+	load   control.Load // over the last window
+	policy policy.Method
 }
 
-func (e exposition) counter(name string, v uint64, labels ...string) {
-	metrics.WriteCounterUint64(e.w, name+labelSet(labels), v)
-}
-
-// labelSet formats pairs of name and value.
-func labelSet(pairs []string) string {
-	if len(pairs) == 0 {
-		return ""
+func scrape(s *snapshot) scraped {
+	out := scraped{
+		snapshot: s,
+		labels:   labels("tenant", s.status.Key.Tenant, "service", s.status.Key.Service),
 	}
-	var b strings.Builder
-	for i := 0; i < len(pairs); i += 2 {
-		sep := byte(',')
-		if i == 0 {
-			sep = '{'
+	at := map[string]int{}
+	for i, name := range s.totals.names() {
+		at[name] = i
+		out.rows = append(out.rows, row{labels: out.labels + "," + labels("method", name), totals: s.totals.methods[name]})
+	}
+	for _, m := range s.status.Methods {
+		if i, own := at[m.Name]; own && m.Name != otherMethod {
+			out.rows[i].load = m.Load
+			out.rows[i].policy, _ = s.policy.Method(m.Name)
+		} else if i, ok := at[otherMethod]; ok {
+			l := &out.rows[i].load
+			l.Safe += m.Load.Safe
+			l.Eligible += m.Load.Eligible
+			l.Hedges += m.Load.Hedges
 		}
-		b.WriteByte(sep)
-		b.WriteString(pairs[i])
-		b.WriteString(`="`)
-		b.WriteString(labelEscaper.Replace(pairs[i+1]))
-		b.WriteByte('"')
 	}
-	b.WriteByte('}')
-	return b.String()
+	return out
 }
 
-var labelEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
-
-// writeMetrics writes everything that operators watch.
-func (d *Daemon) writeMetrics(w io.Writer) {
-	e := exposition{w}
-	var services []*snapshot
+// metrics returns everything that operators watch.
+func (d *Daemon) metrics() []byte {
+	var e exposition
+	var services []scraped
 	for _, o := range d.sorted(policy.Key{}) {
-		services = append(services, o.snapshot.Load())
+		services = append(services, scrape(o.snapshot.Load()))
 	}
-	writeServiceGauges(e, services)
-	writeMethodGauges(e, services)
-	writeMethodCounters(e, services)
-	writeReplicas(e, services)
-	d.writeStreams(e)
-	d.writeStorage(e)
-	e.family("hedged_build_info", "gauge", "Version of the daemon; always 1.")
-	e.gauge("hedged_build_info", 1, "version", d.cfg.Version)
-	metrics.WriteProcessMetrics(w)
+	writeServiceGauges(&e, services)
+	writeMethodGauges(&e, services)
+	writeMethodCounters(&e, services)
+	writeReplicas(&e, services)
+	d.writeStreams(&e)
+	d.writeStorage(&e)
+	d.writeProcess(&e)
+	return e.b
 }
 
-func of(s *snapshot) []string {
-	return []string{"tenant", s.status.Key.Tenant, "service", s.status.Key.Service}
-}
-
-func ofMethod(s *snapshot, method string) []string { return append(of(s), "method", method) }
-
-func writeServiceGauges(e exposition, services []*snapshot) {
+func writeServiceGauges(e *exposition, services []scraped) {
+	e.one("hedged_services", "gauge", "Services known.", float64(len(services)))
 	e.family("hedged_extra_load_ratio", "gauge", "Hedges per call that may be hedged, over the last window, all clients together.")
 	for _, s := range services {
 		if x, ok := s.status.Load.ExtraLoad(); ok {
-			e.gauge("hedged_extra_load_ratio", x, of(s)...)
+			e.sample(s.labels, x)
 		}
 	}
 	e.family("hedged_extra_load_target_ratio", "gauge", "Most extra load that the operator allows.")
 	for _, s := range services {
-		e.gauge("hedged_extra_load_target_ratio", s.status.Target, of(s)...)
+		e.sample(s.labels, s.status.Target)
 	}
 	e.family("hedged_mode", "gauge", "1 for the mode in force, 0 for the others.")
 	for _, s := range services {
 		for _, m := range []policy.Mode{policy.ModeOff, policy.ModeShadow, policy.ModeActive} {
-			v := 0.0
-			if s.policy.Mode == m {
-				v = 1
-			}
-			e.gauge("hedged_mode", v, append(of(s), "mode", m.String())...)
+			e.sample(s.labels, truth(s.policy.Mode == m), "mode", m.String())
 		}
+	}
+	e.family("hedged_policy_generation_epoch", "gauge", "Epoch of the policy in force: Unix milliseconds at the making of its store.")
+	for _, s := range services {
+		e.sample(s.labels, float64(s.policy.Generation.Epoch))
 	}
 	e.family("hedged_policy_generation_number", "gauge", "Number of the policy in force, within the epoch of the store.")
 	for _, s := range services {
-		e.gauge("hedged_policy_generation_number", float64(s.policy.Generation.Number), of(s)...)
+		e.sample(s.labels, float64(s.policy.Generation.Number))
 	}
 	e.family("hedged_clients", "gauge", "Clients that reported the service lately.")
 	for _, s := range services {
-		e.gauge("hedged_clients", float64(s.status.Clients), of(s)...)
+		e.sample(s.labels, float64(s.status.Clients))
 	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // methodGauges are the gauges by method.
 var methodGauges = []struct {
 	name, help string
-	value      func(*snapshot, control.MethodStatus) (float64, bool)
+	value      func(*row) (float64, bool)
 }{
 	{"hedged_method_extra_load_ratio", "Hedges per call that may be hedged, over the last window, by method.",
-		func(_ *snapshot, m control.MethodStatus) (float64, bool) { return m.Load.ExtraLoad() }},
+		func(r *row) (float64, bool) { return r.load.ExtraLoad() }},
 	{"hedged_eligible_ratio", "Calls still pending at the delay per call that may be hedged, over the last window.",
-		func(_ *snapshot, m control.MethodStatus) (float64, bool) { return m.Load.EligibleRate() }},
+		func(r *row) (float64, bool) { return r.load.EligibleRate() }},
 	{"hedged_delay_seconds", "Delay in force before a hedge; absent while there is no estimate.",
-		func(s *snapshot, m control.MethodStatus) (float64, bool) {
-			p, _ := s.policy.Method(m.Name)
-			return p.Delay.Seconds(), p.Delay > 0
-		}},
+		func(r *row) (float64, bool) { return r.policy.Delay.Seconds(), r.policy.Delay > 0 }},
 }
 
-func writeMethodGauges(e exposition, services []*snapshot) {
+func writeMethodGauges(e *exposition, services []scraped) {
 	for _, g := range methodGauges {
 		e.family(g.name, "gauge", g.help)
 		for _, s := range services {
-			for _, m := range s.status.Methods[:min(len(s.status.Methods), maxMethodSeries)] {
-				if v, ok := g.value(s, m); ok {
-					e.gauge(g.name, v, ofMethod(s, m.Name)...)
+			for i := range s.rows {
+				if v, ok := g.value(&s.rows[i]); ok {
+					e.sample(s.rows[i].labels, v)
 				}
 			}
 		}
@@ -159,33 +152,29 @@ var methodCounters = []struct {
 	{"hedged_server_cancelled_total", "Attempts that servers saw cancelled.", func(t *methodTotals) uint64 { return t.server.Cancelled }},
 }
 
-func writeMethodCounters(e exposition, services []*snapshot) {
-	each := func(f func(*snapshot, string, *methodTotals)) {
+func writeMethodCounters(e *exposition, services []scraped) {
+	each := func(f func(*row)) {
 		for _, s := range services {
-			for _, name := range s.totals.names() {
-				f(s, name, s.totals.methods[name])
+			for i := range s.rows {
+				f(&s.rows[i])
 			}
 		}
 	}
 	for _, c := range methodCounters {
 		e.family(c.name, "counter", c.help)
-		each(func(s *snapshot, name string, t *methodTotals) {
-			e.counter(c.name, c.value(t), ofMethod(s, name)...)
-		})
+		each(func(r *row) { e.sample(r.labels, float64(c.value(r.totals))) })
 	}
 	e.family("hedged_suppressed_total", "counter", "Eligible calls that were not hedged, by reason.")
-	each(func(s *snapshot, name string, t *methodTotals) {
-		for i, n := range t.suppressed {
-			e.counter("hedged_suppressed_total", n, append(ofMethod(s, name), "reason", policy.Suppression(i).String())...)
+	each(func(r *row) {
+		for i, n := range r.totals.suppressed {
+			e.sample(r.labels, float64(n), "reason", policy.Suppression(i).String())
 		}
 	})
 	e.family("hedged_server_wasted_seconds_total", "counter", "Handler time that servers spent on attempts that were cancelled.")
-	each(func(s *snapshot, name string, t *methodTotals) {
-		metrics.WriteCounterFloat64(e.w, "hedged_server_wasted_seconds_total"+labelSet(ofMethod(s, name)), t.server.Wasted.Seconds())
-	})
+	each(func(r *row) { e.sample(r.labels, r.totals.server.Wasted.Seconds()) })
 }
 
-func writeReplicas(e exposition, services []*snapshot) {
+func writeReplicas(e *exposition, services []scraped) {
 	states := []policy.ReplicaState{policy.ReplicaServing, policy.ReplicaProbation, policy.ReplicaRecovering}
 	e.family("hedged_replicas", "gauge", "Replicas by state.")
 	for _, s := range services {
@@ -194,7 +183,7 @@ func writeReplicas(e exposition, services []*snapshot) {
 			counts[r.Policy.State]++
 		}
 		for i, st := range states {
-			e.gauge("hedged_replicas", float64(counts[i]), append(of(s), "state", st.String())...)
+			e.sample(s.labels, float64(counts[i]), "state", st.String())
 		}
 	}
 	e.family("hedged_replica_share_ratio", "gauge", "Share of its fair share of calls that a replica gets, where it is not in normal service.")
@@ -202,17 +191,18 @@ func writeReplicas(e exposition, services []*snapshot) {
 		written := 0
 		for _, r := range s.status.Replicas {
 			if r.Policy.State != policy.ReplicaServing && written < maxReplicaSeries {
-				e.gauge("hedged_replica_share_ratio", r.Policy.Share, append(of(s), "replica", r.Name)...)
+				e.sample(s.labels, r.Policy.Share, "replica", r.Name)
 				written++
 			}
 		}
 	}
 }
 
-func (d *Daemon) writeStreams(e exposition) {
+func (d *Daemon) writeStreams(e *exposition) {
 	in, x := &d.ingest.stats, d.xds.Stats()
-	e.family("hedged_report_streams", "gauge", "Report streams open now.")
-	e.gauge("hedged_report_streams", float64(in.open.Load()))
+	sources, _ := d.ingest.counts()
+	e.one("hedged_report_streams", "gauge", "Report streams open now.", float64(in.open.Load()))
+	e.one("hedged_report_sources", "gauge", "Lives of clients and servers that are remembered.", float64(sources))
 	for _, c := range []struct {
 		name, help string
 		value      uint64
@@ -229,33 +219,30 @@ func (d *Daemon) writeStreams(e exposition) {
 		{"hedged_policy_nacks_total", "Responses that clients rejected.", x.Nacks},
 		{"hedged_policy_publishes_total", "Changes of policy published.", x.Publishes},
 	} {
-		e.family(c.name, "counter", c.help)
-		e.counter(c.name, c.value)
+		e.one(c.name, "counter", c.help, float64(c.value))
 	}
 	e.family("hedged_policy_streams", "gauge", "Policy streams open now, by variant of the protocol.")
-	e.gauge("hedged_policy_streams", float64(x.OpenSotW), "kind", "sotw")
-	e.gauge("hedged_policy_streams", float64(x.OpenDelta), "kind", "delta")
+	e.sample("", float64(x.OpenSotW), "kind", "sotw")
+	e.sample("", float64(x.OpenDelta), "kind", "delta")
 }
 
-func (d *Daemon) writeStorage(e exposition) {
-	stats, failing := d.state.Stats(), 0.0
-	if d.state.Err() != nil {
-		failing = 1
-	}
-	e.family("hedged_storage_failing", "gauge", "1 while state cannot be saved.")
-	e.gauge("hedged_storage_failing", failing)
-	e.family("hedged_storage_writes_total", "counter", "Writes to the store.")
-	e.counter("hedged_storage_writes_total", stats.Writes)
-	e.family("hedged_storage_failures_total", "counter", "Writes to the store that failed.")
-	e.counter("hedged_storage_failures_total", stats.Failures)
+func (d *Daemon) writeStorage(e *exposition) {
+	stats := d.state.Stats()
+	e.one("hedged_storage_failing", "gauge", "1 while state cannot be saved.", truth(d.state.Err() != nil))
+	e.one("hedged_storage_writes_total", "counter", "Writes to the store.", float64(stats.Writes))
+	e.one("hedged_storage_failures_total", "counter", "Writes to the store that failed.", float64(stats.Failures))
+	e.one("hedged_overrides_lost", "gauge", "1 while every service is in shadow because the overrides were lost with a damaged store.", truth(d.state.Doubtful()))
 }
 
-// names returns the methods in order.
-func (t *totals) names() []string {
-	names := make([]string, 0, len(t.methods))
-	for name := range t.methods {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+func (d *Daemon) writeProcess(e *exposition) {
+	e.family("hedged_build_info", "gauge", "Version of the daemon; always 1.")
+	e.sample("", 1, "version", d.cfg.Version)
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	e.one("process_start_time_seconds", "gauge", "Unix time at the start.", float64(d.started.UnixMilli())/1000)
+	e.one("go_goroutines", "gauge", "Goroutines.", float64(runtime.NumGoroutine()))
+	e.one("go_memstats_heap_alloc_bytes", "gauge", "Heap in use or not yet swept.", float64(m.HeapAlloc))
+	e.one("go_memstats_sys_bytes", "gauge", "Memory obtained from the system.", float64(m.Sys))
+	e.one("go_memstats_alloc_bytes_total", "counter", "Bytes ever allocated on the heap.", float64(m.TotalAlloc))
+	e.one("go_gc_cycles_total", "counter", "Garbage collections.", float64(m.NumGC))
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -13,7 +14,13 @@ import (
 )
 
 const (
-	tickEvery  = 250 * time.Millisecond
+	tickEvery = 250 * time.Millisecond
+	// A service that nothing was heard of for quietAfter is decided on every
+	// quietTick only: by then nothing in the law's memory is left to expire but
+	// names. Thousands of idle services cost next to nothing that way.
+	quietAfter = 2 * time.Minute
+	quietTick  = 30 * time.Second
+
 	inboxSize  = 256 // reports; a full inbox holds up only the streams that post to it
 	maxChanges = 20  // remembered for explain
 )
@@ -31,9 +38,11 @@ type owner struct {
 
 	snapshot atomic.Pointer[snapshot]
 
-	inForce *policy.Policy // published last; owned by the goroutine
+	// The goroutine's own.
+	inForce *policy.Policy // published last
 	totals  totals
-	changes []change // newest first
+	changes []change  // newest first
+	heard   time.Time // when measurements came in last
 }
 
 // review asks the owner to read its rules again and to decide at once.
@@ -45,7 +54,7 @@ type review struct {
 // snapshot is a service at one moment. It is never written to again.
 type snapshot struct {
 	status  control.Status
-	policy  *policy.Policy // in force
+	policy  *policy.Policy // in force; never nil
 	guards  []control.Guard
 	totals  totals
 	changes []change
@@ -63,9 +72,11 @@ type change struct {
 }
 
 // newOwner prepares a service and decides once, so that it has a policy and a
-// snapshot before anybody asks. stored is what was in force before a restart, or nil.
-func newOwner(key policy.Key, t *table, rules func(policy.Key) (control.Config, *control.Override), logger *slog.Logger, stored *policy.Policy) *owner {
+// snapshot before anybody asks. stored is what was in force before a restart, or
+// nil; rows counts the methods with metrics of their own, of all services.
+func newOwner(key policy.Key, t *table, rules func(policy.Key) (control.Config, *control.Override), logger *slog.Logger, rows *atomic.Int64, stored *policy.Policy) *owner {
 	cfg, override := rules(key)
+	now := time.Now()
 	o := &owner{
 		key:     key,
 		law:     control.New(key, cfg),
@@ -74,7 +85,8 @@ func newOwner(key policy.Key, t *table, rules func(policy.Key) (control.Config, 
 		logger:  logger.With("service", key.String()),
 		inbox:   make(chan *report.Report, inboxSize),
 		reviews: make(chan review),
-		totals:  totals{methods: map[string]*methodTotals{}},
+		totals:  totals{methods: map[string]*methodTotals{}, rows: rows},
+		heard:   now,
 	}
 	o.law.Configure(cfg, override)
 	if stored != nil {
@@ -82,7 +94,12 @@ func newOwner(key policy.Key, t *table, rules func(policy.Key) (control.Config, 
 		o.law.Published(stored)
 		o.inForce = stored
 	}
-	o.tick(time.Now())
+	o.tick(now)
+	if stored != nil && o.inForce == stored { // nothing tells otherwise, so it goes on as it is
+		if err := t.resume(key); err != nil {
+			o.logger.Error("stored policy not published", "error", err)
+		}
+	}
 	return o
 }
 
@@ -90,15 +107,26 @@ func newOwner(key policy.Key, t *table, rules func(policy.Key) (control.Config, 
 func (o *owner) run(ctx context.Context) {
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
+	quiet, early := false, false
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case r := <-o.inbox:
-			o.law.Add(time.Now(), r)
-			o.totals.add(r)
-			if r.Early {
-				o.tick(time.Now())
+			now := time.Now()
+			o.law.Add(now, r)
+			o.totals.add(now, r)
+			if len(r.Methods) > 0 { // else it is a sign of life only
+				o.heard = now
+				if quiet {
+					quiet = false
+					ticker.Reset(tickEvery)
+				}
+			}
+			early = early || r.Early
+			if early && len(o.inbox) == 0 { // a fleet's early reports come together
+				early = false
+				o.tick(now)
 			}
 		case rv := <-o.reviews:
 			cfg, override := o.rules(o.key)
@@ -110,6 +138,10 @@ func (o *owner) run(ctx context.Context) {
 			close(rv.done)
 		case now := <-ticker.C:
 			o.tick(now)
+			if !quiet && now.Sub(o.heard) > quietAfter {
+				quiet = true
+				ticker.Reset(quietTick)
+			}
 		}
 	}
 }
@@ -141,9 +173,10 @@ func (o *owner) tick(now time.Time) {
 	if d.Publish || o.inForce == nil {
 		o.publish(now, d)
 	}
+	o.totals.forget(now)
 	o.snapshot.Store(&snapshot{
 		status:  o.law.Status(now),
-		policy:  o.inForce,
+		policy:  cmp.Or(o.inForce, d.Policy), // the latter where publishing failed from the start
 		guards:  d.Guards,
 		totals:  o.totals.clone(),
 		changes: slices.Clone(o.changes),

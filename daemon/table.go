@@ -66,6 +66,13 @@ func (t *table) restore(key policy.Key, blob []byte) *policy.Policy {
 	return p
 }
 
+// resume serves a restored policy under the generation that it has.
+func (t *table) resume(key policy.Key) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.serve(t.entries[key])
+}
+
 // publish puts p in force and returns the policy that now is: p under a new
 // generation, or the one before where the content is the same. It waits for
 // neither clients nor storage.
