@@ -316,12 +316,9 @@ func (c *call) granted(now time.Duration) {
 	c.launch(now)
 }
 
-// giveBack returns a token that was received and not spent.
-func (c *call) giveBack() {
-	c.service.budget.Leave(&c.waiter) // so that there is room
-	c.waiter.C <- struct{}{}          // as if it had not been received
-	c.service.budget.Leave(&c.waiter)
-}
+// giveBack returns a token that was received and not spent. Whom it lets go is
+// listening.
+func (c *call) giveBack() { c.service.budget.Return() }
 
 // listen waits for tokens on the call's behalf, until the call ends.
 func (c *call) listen(tokens <-chan struct{}) {

@@ -7,36 +7,31 @@ import (
 )
 
 // EarlyRule tells one client, for one service, that a report should go ahead of
-// the cadence, because calls become eligible far more often, or far less often,
-// than the policy in force expects: the delay is wrong and every call until the
-// next policy pays for it.
+// the cadence, because calls become eligible far more often than the policy in
+// force expects: the delay is too short, and every call until the next policy
+// pays for it. A delay that is too long can wait for the cadence; where a lower
+// bound holds it up there would be no end of alarms.
 //
-// It is a pair of one-sided CUSUM tests on "was this call eligible?", one
-// against an eligible rate of earlyMore times the expected one, one against an
-// earlyLess-th of it. Each sums log likelihood ratios, never below 0, and
-// fires at its alarm. Such a sum needs no window: it finds eight eligible
-// outcomes in a row as well as a third of a hundred.
+// It is a one-sided CUSUM test on "was this call eligible?" against an eligible
+// rate of earlyMore times the expected one: a sum of log likelihood ratios, never
+// below 0, which fires at its alarm. Such a sum needs no window: it finds eight
+// eligible outcomes in a row as well as a third of a hundred.
 //
 // Observe may be called from any goroutine: it is two loads and, mostly, one
 // compare-and-swap. NewEarlyRule makes an EarlyRule.
 type EarlyRule struct {
 	weights atomic.Pointer[earlyWeights] // nil: never fires
-	sums    atomic.Uint64                // more<<32 | less, in 1/earlyUnit
+	sum     atomic.Int64                 // in 1/earlyUnit
 	last    atomic.Int64                 // when it fired last, ns; 0: never
 }
 
 // Chosen by measurement. A false alarm costs one report: at 1,000 calls a second
 // at the expected rate there is at most one in a million calls, at 1.5 times the
-// rate 30. When everything freezes it takes eight outcomes. When no call is
-// eligible any more it takes 500: too few hedges are less urgent, and half the
-// expected rate, which is common where timers are late, fires
-// about once in 50,000 calls.
+// rate 30. When everything freezes it takes eight outcomes.
 const (
-	earlyMore      = 5
-	earlyLess      = 10
-	earlyMoreAlarm = 12 // nats
-	earlyLessAlarm = 20
-	earlyUnit      = 1 << 16
+	earlyMore  = 5
+	earlyAlarm = 12 // nats
+	earlyUnit  = 1 << 16
 
 	// EarlyGap is the least time between two early reports.
 	EarlyGap = 200 * time.Millisecond
@@ -44,9 +39,8 @@ const (
 
 // earlyWeights are log likelihood ratios of one outcome, in 1/earlyUnit.
 type earlyWeights struct {
-	expected               float64
-	moreIfEligible, moreIf int64
-	lessIfEligible, lessIf int64
+	expected         float64
+	eligible, prompt int64
 }
 
 // NewEarlyRule returns a rule that never fires until Set.
@@ -65,14 +59,11 @@ func (r *EarlyRule) Set(expected float64) {
 		return
 	}
 	more := min(expected*earlyMore, (1+expected)/2)
-	less := expected / earlyLess
 	nats := func(p, q float64) int64 { return int64(math.Round(math.Log(p/q) * earlyUnit)) }
 	r.weights.Store(&earlyWeights{
-		expected:       expected,
-		moreIfEligible: nats(more, expected),
-		moreIf:         nats(1-more, 1-expected),
-		lessIfEligible: nats(less, expected),
-		lessIf:         nats(1-less, 1-expected),
+		expected: expected,
+		eligible: nats(more, expected),
+		prompt:   nats(1-more, 1-expected),
 	})
 	r.Reset()
 }
@@ -86,19 +77,17 @@ func (r *EarlyRule) Observe(eligible bool, now time.Duration) bool {
 	if w == nil {
 		return false
 	}
-	dMore, dLess := w.moreIf, w.lessIf
+	d := w.prompt
 	if eligible {
-		dMore, dLess = w.moreIfEligible, w.lessIfEligible
+		d = w.eligible
 	}
-	const moreAlarm, lessAlarm = earlyMoreAlarm * earlyUnit, earlyLessAlarm * earlyUnit
+	const alarm = earlyAlarm * earlyUnit
 	for {
-		old := r.sums.Load()
-		more := min(max(int64(old>>32)+dMore, 0), moreAlarm)
-		less := min(max(int64(old&math.MaxUint32)+dLess, 0), lessAlarm)
-		if !r.sums.CompareAndSwap(old, uint64(more)<<32|uint64(less)) {
-			continue
+		old := r.sum.Load()
+		sum := min(max(old+d, 0), alarm)
+		if old == sum || r.sum.CompareAndSwap(old, sum) {
+			return sum == alarm && r.fire(now)
 		}
-		return (more == moreAlarm || less == lessAlarm) && r.fire(now)
 	}
 }
 
@@ -112,4 +101,4 @@ func (r *EarlyRule) fire(now time.Duration) bool {
 }
 
 // Reset says that a report was sent, early or not: evidence starts anew.
-func (r *EarlyRule) Reset() { r.sums.Store(0) }
+func (r *EarlyRule) Reset() { r.sum.Store(0) }
