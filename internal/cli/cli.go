@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Exit codes of every command.
@@ -49,10 +50,13 @@ func Execute(root *cobra.Command) int {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &UsageError{err} })
+	root.SetFlagErrorFunc(flagError)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return ExitOK
+	}
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		err = errors.New("interrupted")
 	}
 	fmt.Fprintf(os.Stderr, "%s: %v\n", root.Name(), err)
 	var usage *UsageError
@@ -61,6 +65,18 @@ func Execute(root *cobra.Command) int {
 		return ExitUsage
 	}
 	return ExitFailure
+}
+
+// flagError names the flag, the value and, from the flag's own description, the
+// bound.
+func flagError(_ *cobra.Command, err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return &UsageError{err}
+	}
+	flag := invalid.GetFlag()
+	_, usage := pflag.UnquoteUsage(flag)
+	return Usagef("--%s: %q is not understood, want %s", flag.Name, invalid.GetValue(), usage)
 }
 
 // Version is the module's version and the commit that it was built from, as far as the build knows them.

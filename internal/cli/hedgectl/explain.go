@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -38,10 +40,13 @@ with its numbers, the one that decided, and the latest changes.`,
 func writeExplanation(w io.Writer, r *hedgedv1.ExplainResponse) {
 	s := r.GetService()
 	fmt.Fprintf(w, "%s is %s: %s\n", s.GetName(), modeName(s.GetPolicy().GetMode()), s.GetPolicy().GetReason().GetText())
-	fmt.Fprintf(w, "Extra load %s of %s in the last %v; generation %s.\n", percent(s.GetLoad().ExtraLoad), percent(&s.Target),
-		s.GetLoad().GetWindow().AsDuration(), generation(s.GetPolicy().GetGeneration()))
+	if o := s.GetOverride(); o != nil {
+		fmt.Fprintf(w, "An operator's word: %s\n", said(o))
+	}
+	writeLoad(w, s)
 	b := s.GetPolicy().GetBudget()
-	fmt.Fprintf(w, "Budget of each client: %.3g hedges per call, burst %.3g, %.3g to start with.\n\n", b.GetRatio(), b.GetBurst(), b.GetStart())
+	fmt.Fprintf(w, "Budget of each client: %.3g hedges per call, burst %.3g, %.3g to start with. Generation %s.\n\n",
+		b.GetRatio(), b.GetBurst(), b.GetStart(), generation(s.GetPolicy().GetGeneration(), 0))
 
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "GUARD\tDECIDED\tABOUT\tWHAT IT SAW")
@@ -69,9 +74,33 @@ func writeExplanation(w io.Writer, r *hedgedv1.ExplainResponse) {
 			about = c.GetMethod()
 			moved = delay(c.GetDelayBefore()) + " to " + delay(c.GetDelayAfter())
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", c.GetAt().AsTime().Local().Format(time.TimeOnly), generation(c.GetGeneration()), about, moved, c.GetReason())
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", c.GetAt().AsTime().Local().Format(time.TimeOnly),
+			generation(c.GetGeneration(), s.GetPolicy().GetGeneration().GetEpoch()), about, moved, c.GetReason())
 	}
 	t.Flush()
+}
+
+// writeLoad tells what became of the calls that might have been hedged.
+func writeLoad(w io.Writer, s *hedgedv1.ServiceStatus) {
+	l := s.GetLoad()
+	window := l.GetWindow().AsDuration()
+	if l.GetCalls() == 0 {
+		fmt.Fprintf(w, "No calls in the last %v; the target is %s.\n", window, percent(&s.Target))
+		return
+	}
+	fmt.Fprintf(w, "Extra load %s of %s in the last %v: of %d calls %d may be hedged and %d outlived the delay; %d hedges, %d won.\n",
+		percent(l.ExtraLoad), percent(&s.Target), window, l.GetCalls(), l.GetSafe(), l.GetEligible(), l.GetHedges(), l.GetWins())
+	if l.GetServerAttempts() > 0 {
+		fmt.Fprintf(w, "Servers counted %d hedges among %d attempts, and %d attempts cancelled.\n",
+			l.GetServerHedges(), l.GetServerAttempts(), l.GetServerCancelled())
+	}
+	if len(l.GetSuppressed()) > 0 {
+		var parts []string
+		for _, name := range slices.Sorted(maps.Keys(l.GetSuppressed())) {
+			parts = append(parts, fmt.Sprintf("%s %d", name, l.GetSuppressed()[name]))
+		}
+		fmt.Fprintf(w, "Outlived it and not hedged, by reason: %s.\n", strings.Join(parts, ", "))
+	}
 }
 
 func codeName(c hedgedv1.ReasonCode) string {

@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"io"
 	"os/user"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	hedgedv1 "github.com/hedged-project/hedged/api/hedged/v1"
+	"github.com/hedged-project/hedged/control"
 	"github.com/hedged-project/hedged/internal/cli"
+	"github.com/hedged-project/hedged/policy"
 )
 
 func (o *options) off() *cobra.Command {
@@ -27,7 +31,7 @@ func (o *options) on() *cobra.Command {
 	var target float64
 	cmd := o.override("on", hedgedv1.Mode_MODE_ACTIVE, "Hedge within the budget",
 		`on lets clients hedge. A service that nobody switched on is in shadow.`, &target)
-	cmd.Flags().Float64Var(&target, "target", 0, "most extra load, as a `RATIO` of calls, 0.001 to 0.5 (default as configured)")
+	cmd.Flags().Float64Var(&target, "target", 0, fmt.Sprintf("most extra load, as a `RATIO` of calls, %g to %g (default as configured)", control.MinTarget, control.MaxTarget))
 	return cmd
 }
 
@@ -61,6 +65,9 @@ and 'on SERVICE' starts that one again. Saying the same again is no error.`,
 				req.Scope = &hedgedv1.SetOverrideRequest_Service{Service: args[0]}
 			}
 			if cmd.Flags().Changed("target") {
+				if t := *target[0]; !(t >= control.MinTarget && t <= control.MaxTarget) {
+					return cli.Usagef("--target: %g, want %g to %g", t, control.MinTarget, control.MaxTarget)
+				}
 				req.Override.Target = target[0]
 			}
 			return o.ask(cmd.Context(), func(ctx context.Context, admin hedgedv1.AdminServiceClient) error {
@@ -71,6 +78,11 @@ and 'on SERVICE' starts that one again. Saying the same again is no error.`,
 				if w := r.GetWarning(); w != "" {
 					fmt.Fprintf(o.err, "hedgectl: warning: %s\n", w)
 				}
+				if !all {
+					if err := o.warnUnused(ctx, admin, args[0]); err != nil {
+						return err
+					}
+				}
 				return o.print(r, func(w io.Writer) { writeOutcome(w, name, all, args, r) })
 			})
 		},
@@ -78,6 +90,39 @@ and 'on SERVICE' starts that one again. Saying the same again is no error.`,
 	cmd.Flags().BoolVar(&all, "all", false, "every service, those that are still unknown included")
 	cmd.Flags().StringVar(&reason, "reason", "", "`WHY`, for whoever looks later")
 	return cmd
+}
+
+// warnUnused says so where nobody uses the service: a kill switch with a typo in
+// its name stops nothing.
+func (o *options) warnUnused(ctx context.Context, admin hedgedv1.AdminServiceClient, service string) error {
+	r, err := admin.ListServices(ctx, &hedgedv1.ListServicesRequest{})
+	if err != nil {
+		return err
+	}
+	var used []string
+	for _, s := range r.GetServices() {
+		if s.GetClients() > 0 {
+			used = append(used, s.GetName())
+		}
+	}
+	if key, err := policy.ParseKey(service); err == nil && slices.Contains(used, key.String()) {
+		return nil
+	}
+	fmt.Fprintf(o.err, "hedgectl: warning: no client has reported service %q lately; in use: %s\n", service, some(used))
+	return nil
+}
+
+// some lists names, but not hundreds of them.
+func some(names []string) string {
+	const shown = 10
+	switch {
+	case len(names) == 0:
+		return "none"
+	case len(names) > shown:
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
+	default:
+		return strings.Join(names, ", ")
+	}
 }
 
 func writeOutcome(w io.Writer, name string, all bool, args []string, r *hedgedv1.SetOverrideResponse) {
@@ -89,10 +134,7 @@ func writeOutcome(w io.Writer, name string, all bool, args []string, r *hedgedv1
 		fmt.Fprintf(w, "%s: %s, as it was\n", what, name)
 		return
 	}
-	fmt.Fprintf(w, "%s: %s\n", what, name)
-	for _, s := range r.GetChanged() {
-		fmt.Fprintf(w, "  changed %s\n", s)
-	}
+	fmt.Fprintf(w, "%s: %s; changed %s\n", what, name, some(r.GetChanged()))
 }
 
 func author() string {

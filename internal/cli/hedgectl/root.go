@@ -6,7 +6,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,6 +47,7 @@ Exit codes: 0 done; 1 it could not be done; 2 the command was not understood.`,
 		Example: `  hedgectl demo                      see hedging work, on this machine, with nothing installed
   hedgectl status                    every service, its delay and its extra load against the target
   hedgectl explain users             why its policy is as it is
+  hedgectl on users                  let the clients of one service hedge
   hedgectl off users                 stop hedging for one service, at once
   hedgectl off --all                 stop hedging everywhere`,
 		Version: cli.Version(),
@@ -51,9 +55,9 @@ Exit codes: 0 done; 1 it could not be done; 2 the command was not understood.`,
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	f := root.PersistentFlags()
-	f.StringVar(&o.daemon, "daemon", envOr("HEDGED_DAEMON", "127.0.0.1:7946"), "`ADDRESS` of the daemon's gRPC port; HEDGED_DAEMON sets it too")
+	f.StringVar(&o.daemon, "daemon", envOr("HEDGED_DAEMON", "127.0.0.1:7946"), "`HOST:PORT` of the daemon's gRPC port; HEDGED_DAEMON sets it too")
 	f.StringVarP(&o.output, "output", "o", "table", "`FORMAT` of the answer: table or json")
-	f.DurationVar(&o.timeout, "timeout", 5*time.Second, "longest time to wait for the daemon")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Second, "longest `TIME` to wait for the daemon, more than 0s")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if o.output != "table" && o.output != "json" {
 			return cli.Usagef("--output: %q, want table or json", o.output)
@@ -78,6 +82,10 @@ func envOr(name, otherwise string) string {
 
 // dial connects to the daemon; the connection is made by the first call.
 func (o *options) dial() (*grpc.ClientConn, hedgedv1.AdminServiceClient, error) {
+	host, port, err := net.SplitHostPort(o.daemon)
+	if n, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil || n == 0 || host == "" {
+		return nil, nil, cli.Usagef("--daemon: %q, want HOST:PORT with a port of 1 to 65535", o.daemon)
+	}
 	conn, err := grpc.NewClient(o.daemon, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, nil, cli.Usagef("--daemon: %q: %v", o.daemon, err)
@@ -105,14 +113,25 @@ func (o *options) told(err error) error {
 	}
 	switch st.Code() {
 	case codes.Unavailable:
-		return fmt.Errorf("the daemon at %s does not answer: %s\nIs it running? Start it with 'hedged', or name its address with --daemon", o.daemon, st.Message())
+		return fmt.Errorf("the daemon at %s does not answer: %s\nIs it running? Start it with 'hedged', or name its address with --daemon", o.daemon, plain(st.Message()))
 	case codes.DeadlineExceeded:
-		return fmt.Errorf("the daemon at %s did not answer within %v", o.daemon, o.timeout)
+		return fmt.Errorf("the daemon at %s did not answer within %v\nIs that its gRPC port? 'hedged' prints it when it is ready", o.daemon, o.timeout)
+	case codes.Canceled:
+		return context.Canceled // by the operator, who is the only one that can
 	case codes.InvalidArgument:
 		return &cli.UsageError{Err: fmt.Errorf("%s", st.Message())}
 	default:
 		return fmt.Errorf("%s", st.Message())
 	}
+}
+
+// plain takes gRPC's own words off a connection error.
+func plain(message string) string {
+	_, cause, found := strings.Cut(message, `desc = "transport: `)
+	if !found {
+		return message
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(cause, "Error while dialing: "), `"`)
 }
 
 // print shows m as JSON where that was asked for, else as table shows it.

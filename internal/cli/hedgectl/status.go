@@ -2,6 +2,7 @@ package hedgectl
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -71,110 +72,153 @@ func gather(ctx context.Context, admin hedgedv1.AdminServiceClient, service stri
 // json writes one document with the three answers.
 func (v overview) json(w io.Writer) error {
 	m := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}
-	daemon, err := m.Marshal(v.daemon)
-	if err != nil {
+	document := struct {
+		Daemon   json.RawMessage   `json:"daemon"`
+		Services []json.RawMessage `json:"services"`
+		Clients  []json.RawMessage `json:"clients"`
+	}{Services: []json.RawMessage{}, Clients: []json.RawMessage{}}
+	var err error
+	if document.Daemon, err = m.Marshal(v.daemon); err != nil {
 		return err
 	}
-	services, err := m.Marshal(v.services)
-	if err != nil {
-		return err
+	for _, s := range v.services.GetServices() {
+		b, err := m.Marshal(s)
+		if err != nil {
+			return err
+		}
+		document.Services = append(document.Services, b)
 	}
-	clients, err := m.Marshal(v.clients)
-	if err != nil {
-		return err
+	for _, c := range v.clients.GetClients() {
+		b, err := m.Marshal(c)
+		if err != nil {
+			return err
+		}
+		document.Clients = append(document.Clients, b)
 	}
-	_, err = fmt.Fprintf(w, `{"daemon":%s,"services":%s,"clients":%s}`+"\n",
-		daemon, inner(services, "services"), inner(clients, "clients"))
-	return err
-}
-
-// inner returns the list that is the only field of an object.
-func inner(object []byte, field string) []byte {
-	s := strings.TrimSpace(string(object))
-	_, list, _ := strings.Cut(s, `"`+field+`":`)
-	return []byte(strings.TrimSuffix(strings.TrimSpace(list), "}"))
+	return json.NewEncoder(w).Encode(document)
 }
 
 func (v overview) table(w io.Writer) {
+	fmt.Fprintf(w, "hedged %s, up since %s, state in %s, epoch %d\n", v.daemon.GetVersion(),
+		v.daemon.GetStartedAt().AsTime().Local().Format(time.DateTime), v.daemon.GetStateDir(), v.daemon.GetEpoch())
 	if e := v.daemon.GetStorageError(); e != "" {
-		fmt.Fprintf(w, "STORAGE FAILS: %s\n\n", e)
+		fmt.Fprintf(w, "STORAGE FAILS, going on from memory: %s\n", e)
 	}
 	if all := v.daemon.GetAllOverride(); all != nil {
-		fmt.Fprintf(w, "ALL SERVICES: %s, said %s%s\n\n", modeName(all.GetMode()), by(all.GetAuthor()), because(all.GetReason()))
+		fmt.Fprintf(w, "ALL SERVICES: %s\n", said(all))
 	}
-	if len(v.services.GetServices()) == 0 {
-		fmt.Fprintln(w, "No services yet: they appear with the first report of a client.")
-		return
-	}
+	fmt.Fprintln(w)
 	writeServices(w, v.services.GetServices())
-	writeClients(w, v.clients.GetClients())
+	writeClients(w, v.clients.GetClients(), v.daemon.GetEpoch())
 }
 
 func writeServices(w io.Writer, services []*hedgedv1.ServiceStatus) {
+	if len(services) == 0 {
+		fmt.Fprintln(w, "No services yet: they appear with the first report of a client.")
+		return
+	}
+	fmt.Fprintf(w, "Calls and rates of the last %v; latencies as they are without hedging.\n\n", services[0].GetLoad().GetWindow().AsDuration())
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "SERVICE\tMODE\tEXTRA LOAD\tTARGET\tELIGIBLE\tCALLS\tCLIENTS\tREPLICAS\tWHY")
 	for _, s := range services {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", s.GetName(), modeName(s.GetPolicy().GetMode()),
 			percent(s.GetLoad().ExtraLoad), percent(&s.Target), percent(s.GetLoad().EligibleRate),
-			s.GetLoad().GetCalls(), s.GetClients(), replicaSummary(s.GetReplicas()), s.GetPolicy().GetReason().GetText())
+			s.GetLoad().GetCalls(), s.GetClients(), replicaSummary(s.GetReplicas()), why(s))
 	}
 	t.Flush()
+	writeMethods(w, services)
+	writeReplicas(w, services)
+}
 
-	fmt.Fprintln(w)
-	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "METHOD\tDELAY\tEXTRA LOAD\tELIGIBLE\tCALLS\tWINS\tP50\tP99\tP99.9\tSERVICE")
+func writeMethods(w io.Writer, services []*hedgedv1.ServiceStatus) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	rows := rows{w: w, t: t, header: "SERVICE\tMETHOD\tDELAY\tEXTRA LOAD\tELIGIBLE\tCALLS\tWINS\tP50\tP99\tP99.9"}
 	for _, s := range services {
 		for _, m := range s.GetMethods() {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", m.GetMethod(), delay(m.GetPolicy().GetDelay()),
+			rows.add("%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s", s.GetName(), m.GetMethod(), delay(m.GetPolicy().GetDelay()),
 				percent(m.GetLoad().ExtraLoad), percent(m.GetLoad().EligibleRate), m.GetLoad().GetCalls(), m.GetLoad().GetWins(),
-				latency(m.GetP50()), latency(m.GetP99()), latency(m.GetP999()), s.GetName())
+				latency(m.GetP50()), latency(m.GetP99()), latency(m.GetP999()))
 		}
 	}
 	t.Flush()
-	writeReplicas(w, services)
 }
 
 // writeReplicas shows the replicas of one service, and of several only those
 // that are not in normal service.
 func writeReplicas(w io.Writer, services []*hedgedv1.ServiceStatus) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	header := false
+	rows := rows{w: w, t: t, header: "SERVICE\tREPLICA\tSTATE\tSHARE\tSAMPLES\tP50\tP95\tWHY"}
 	for _, s := range services {
 		for _, r := range s.GetReplicas() {
 			serving := r.GetPolicy().GetState() == hedgedv1.ReplicaState_REPLICA_STATE_SERVING
 			if serving && len(services) > 1 {
 				continue
 			}
-			if !header {
-				fmt.Fprintln(w)
-				fmt.Fprintln(t, "REPLICA\tSTATE\tSHARE\tSAMPLES\tP50\tP95\tSERVICE\tWHY")
-				header = true
-			}
 			share := r.GetPolicy().GetShare()
 			if serving {
 				share = 1
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", r.GetReplica(), stateName(r.GetPolicy().GetState()),
-				percent(&share), r.GetSamples(), latency(r.GetP50()), latency(r.GetP95()), s.GetName(), r.GetPolicy().GetReason())
+			rows.add("%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s", s.GetName(), r.GetReplica(), stateName(r.GetPolicy().GetState()),
+				percent(&share), r.GetSamples(), latency(r.GetP50()), latency(r.GetP95()), r.GetPolicy().GetReason())
 		}
 	}
 	t.Flush()
 }
 
-func writeClients(w io.Writer, clients []*hedgedv1.ClientStatus) {
-	if len(clients) == 0 {
-		return
-	}
-	fmt.Fprintln(w)
+func writeClients(w io.Writer, clients []*hedgedv1.ClientStatus, epoch uint64) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "CLIENT\tSERVICE\tGENERATION\tPOLICY\tLAST REPORT\tVERSION")
+	rows := rows{w: w, t: t, header: "SERVICE\tCLIENT\tGENERATION\tPOLICY\tLAST REPORT\tVERSION"}
 	for _, c := range clients {
 		for _, s := range c.GetSubscriptions() {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", c.GetId(), s.GetService(), generation(s.GetGeneration()),
+			rows.add("%s\t%s\t%s\t%s\t%s\t%s", s.GetService(), c.GetId(), generation(s.GetGeneration(), epoch),
 				subscription(c, s), age(c.GetReportAge()), c.GetVersion())
 		}
 	}
 	t.Flush()
+}
+
+// rows is a table that shows nothing, its header included, while it has no row.
+type rows struct {
+	w      io.Writer
+	t      *tabwriter.Writer // on w
+	header string
+	begun  bool
+}
+
+func (r *rows) add(format string, values ...any) {
+	if !r.begun {
+		r.begun = true
+		fmt.Fprintf(r.w, "\n")
+		fmt.Fprintln(r.t, r.header)
+	}
+	fmt.Fprintf(r.t, format+"\n", values...)
+}
+
+// why tells an operator's own words where an operator spoke.
+func why(s *hedgedv1.ServiceStatus) string {
+	if o := s.GetOverride(); o != nil {
+		return said(o)
+	}
+	return s.GetPolicy().GetReason().GetText()
+}
+
+func said(o *hedgedv1.Override) string {
+	text := modeName(o.GetMode())
+	if o.Target != nil {
+		text += " at " + percent(o.Target)
+	}
+	if o.GetAuthor() != "" {
+		text += ", said " + o.GetAuthor()
+	} else {
+		text += ", said an operator"
+	}
+	if o.GetSetAt() != nil {
+		text += " at " + o.GetSetAt().AsTime().Local().Format(time.DateTime)
+	}
+	if o.GetReason() != "" {
+		text += ": " + o.GetReason()
+	}
+	return text
 }
 
 func subscription(c *hedgedv1.ClientStatus, s *hedgedv1.Subscription) string {
@@ -243,9 +287,13 @@ func millis(d time.Duration) string {
 	}
 }
 
-func generation(g *hedgedv1.Generation) string {
-	if g == nil {
+// generation leaves out an epoch that is the known one.
+func generation(g *hedgedv1.Generation, known uint64) string {
+	switch {
+	case g == nil:
 		return "-"
+	case g.GetEpoch() == known:
+		return fmt.Sprint(g.GetNumber())
 	}
 	return fmt.Sprintf("%d.%d", g.GetEpoch(), g.GetNumber())
 }
@@ -255,18 +303,4 @@ func age(d *durationpb.Duration) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.1f s ago", d.AsDuration().Seconds())
-}
-
-func by(author string) string {
-	if author == "" {
-		return "by nobody named"
-	}
-	return "by " + author
-}
-
-func because(reason string) string {
-	if reason == "" {
-		return ""
-	}
-	return ": " + reason
 }

@@ -30,6 +30,9 @@ terminal, one table or JSON document after the other elsewhere.`,
   hedgectl watch -o json | jq .services[].load.extra_load`,
 		Args: cli.Args(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if interval < 100*time.Millisecond || interval > time.Minute {
+				return cli.Usagef("--interval: %v, want 100ms to 1m", interval)
+			}
 			conn, admin, err := o.dial()
 			if err != nil {
 				return err
@@ -42,7 +45,7 @@ terminal, one table or JSON document after the other elsewhere.`,
 			return o.told(err)
 		},
 	}
-	cmd.Flags().DurationVar(&interval, "interval", interval, "time between two looks, 100ms to 1m")
+	cmd.Flags().DurationVar(&interval, "interval", interval, "`TIME` between two looks, 100ms to 1m")
 	return cmd
 }
 
@@ -64,10 +67,6 @@ func (o *options) follow(ctx context.Context, admin hedgedv1.AdminServiceClient,
 				fmt.Fprint(w, "\x1b[H\x1b[2J")
 			}
 			fmt.Fprintf(w, "%s\n\n", time.Now().Format(time.TimeOnly))
-			if len(r.GetServices()) == 0 {
-				fmt.Fprintln(w, "No services yet: they appear with the first report of a client.")
-				return
-			}
 			writeServices(w, r.GetServices())
 			fmt.Fprintln(w)
 		})

@@ -8,9 +8,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/hedged-project/hedged/control"
 	"github.com/hedged-project/hedged/daemon"
 	"github.com/hedged-project/hedged/internal/cli"
 )
@@ -53,7 +55,7 @@ Switch it on with 'hedgectl on SERVICE'.`,
 			cfg.Version = cli.Version()
 			cfg.Logger = slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: level}))
 			if err := cfg.Validate(); err != nil {
-				return &cli.UsageError{Err: err}
+				return cli.Usagef("%s", flagged(err))
 			}
 			d, err := daemon.New(cfg)
 			if err != nil {
@@ -71,14 +73,30 @@ Switch it on with 'hedgectl on SERVICE'.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&cfg.GRPCAddr, "grpc", cfg.GRPCAddr, "`ADDRESS` of reports, policies and the admin API, on loopback; port 0: any free one")
-	f.StringVar(&cfg.HTTPAddr, "http", cfg.HTTPAddr, "`ADDRESS` of /metrics, /healthz and /readyz, on loopback; port 0: any free one")
+	f.StringVar(&cfg.GRPCAddr, "grpc", cfg.GRPCAddr, "`HOST:PORT` of reports, policies and the admin API, on loopback; port 0: any free one")
+	f.StringVar(&cfg.HTTPAddr, "http", cfg.HTTPAddr, "`HOST:PORT` of /metrics, /healthz and /readyz, on loopback; port 0: any free one")
 	f.StringVar(&cfg.StateDir, "state-dir", defaultStateDir(), "`DIRECTORY` of the state file; created when absent")
-	f.Float64Var(&cfg.Service.Target, "target", cfg.Service.Target, "most extra load that hedges may cause, as a `RATIO` of calls")
-	f.DurationVar(&cfg.Cadence, "cadence", cfg.Cadence, "time between the reports of a client")
-	f.DurationVar(&cfg.ShutdownTimeout, "shutdown-timeout", cfg.ShutdownTimeout, "longest time from SIGTERM to the end")
+	f.Float64Var(&cfg.Service.Target, "target", cfg.Service.Target, fmt.Sprintf("most extra load that hedges may cause, as a `RATIO` of calls, %g to %g", control.MinTarget, control.MaxTarget))
+	f.DurationVar(&cfg.Cadence, "cadence", cfg.Cadence, "`TIME` between the reports of a client, 100ms to 1m")
+	f.DurationVar(&cfg.ShutdownTimeout, "shutdown-timeout", cfg.ShutdownTimeout, "longest `TIME` from SIGTERM to the end, more than 0s and at most 5m")
 	f.TextVar(&level, "log-level", level, "least `LEVEL` to log: debug, info, warn or error")
 	return cmd
+}
+
+// flagged names the flag in an error that names a field of daemon.Config.
+func flagged(err error) string {
+	field, rest, _ := strings.Cut(err.Error(), ":")
+	switch field {
+	case "grpc address":
+		field = "grpc"
+	case "http address":
+		field = "http"
+	case "state directory":
+		field = "state-dir"
+	case "shutdown timeout":
+		field = "shutdown-timeout"
+	}
+	return "--" + field + ":" + rest
 }
 
 // defaultStateDir follows the XDG base directory specification.
