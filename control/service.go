@@ -271,14 +271,20 @@ func (s *Service) guards(window tally, serving int, decided map[policy.ReasonCod
 		guards = append(guards, Guard{Code: code, Decided: yes, Text: text})
 		return yes
 	}
-	if ask(policy.ReasonOverride, s.override.HasMode, s.overrideText()) {
+	// On says that the other guards shall decide.
+	on := s.override.HasMode && s.override.Mode == policy.ModeActive
+	if ask(policy.ReasonOverride, s.override.HasMode && !on, s.overrideText()) {
 		return guards
 	}
 	configured := "the operator configured it as " + s.cfg.Mode.String()
-	if !s.cfg.Configured {
+	switch {
+	case s.cfg.Configured:
+	case on:
+		configured = "nobody configured it, but an operator said on"
+	default:
 		configured = "nobody configured it: it measures and advises, and hedges when an operator says on"
 	}
-	if ask(policy.ReasonNotConfigured, !s.cfg.Configured, configured) {
+	if ask(policy.ReasonNotConfigured, !s.cfg.Configured && !on, configured) {
 		return guards
 	}
 	none := func(code policy.ReasonCode) bool { return decided[code] == len(s.methods) }

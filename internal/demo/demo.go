@@ -11,6 +11,7 @@ import (
 // Options say what to show.
 type Options struct {
 	Daemon   []string // command that starts a daemon; addresses and state directory are added
+	Burner   []string // command that runs Burn until it is killed
 	InFlight []int    // calls in flight, one setting after the other
 	Calls    int      // of each run; 0: only the scenes
 	Runs     int      // of each setting

@@ -86,3 +86,27 @@ func (o outcome) over(d time.Duration) int {
 	i, _ := slices.BinarySearch(o.latencies, d)
 	return len(o.latencies) - i
 }
+
+// running is a load that goes on in the background.
+type running struct {
+	stop context.CancelFunc
+	done chan struct{}
+	out  outcome
+}
+
+func begin(ctx context.Context, l load) *running {
+	ctx, stop := context.WithCancel(ctx)
+	r := &running{stop: stop, done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		r.out = l.run(ctx)
+	}()
+	return r
+}
+
+// end stops the load and returns what its callers saw. It may be called again.
+func (r *running) end() outcome {
+	r.stop()
+	<-r.done
+	return r.out
+}

@@ -3,14 +3,14 @@ package demo
 import (
 	"context"
 	"fmt"
+	"os/exec"
+	"runtime"
+	"sync"
 	"time"
-
-	"github.com/hedged-project/hedged/client"
-	"github.com/hedged-project/hedged/policy"
 )
 
 // drift changes the world twice under 40 calls in flight: at 10 s all latencies
-// grow by half, at 20 s something else takes the CPU.
+// grow by half, at 20 s another process starts to keep every core busy.
 func drift(ctx context.Context, s stage) ([]Figure, error) {
 	const part = 10 * time.Second
 	c, err := s.fleet.subscribe(ctx, s.d.ready.GRPC, s.service)
@@ -18,22 +18,28 @@ func drift(ctx context.Context, s stage) ([]Figure, error) {
 		return nil, err
 	}
 	defer c.close()
-	l := begin(ctx, load{conn: c.conn, inFlight: 40})
-	defer l.end()
-	if err := c.await(ctx, func(st client.ServiceStats) bool { return st.Mode == policy.ModeActive && c.moves.last() > 0 }); err != nil {
+	if err := c.warmUp(ctx); err != nil {
 		return nil, err
 	}
+	l := begin(ctx, load{conn: c.conn, inFlight: 40})
+	defer l.end()
 	burning, stop := context.WithCancel(ctx)
 	defer stop()
+	burner := exec.CommandContext(burning, s.o.Burner[0], s.o.Burner[1:]...)
+	if _, err := burner.StdinPipe(); err != nil { // it ends with us
+		return nil, fmt.Errorf("CPU burner: %w", err)
+	}
 	first := c.stats()
 	last := first
 	var figures []Figure
-	for i, change := range []func(){
-		func() {},
-		func() { s.fleet.slowDown(1.5) },
-		func() { go burn(burning) },
+	for i, change := range []func() error{
+		func() error { return nil },
+		func() error { s.fleet.slowDown(1.5); return nil },
+		burner.Start,
 	} {
-		change()
+		if err := change(); err != nil {
+			return nil, fmt.Errorf("start CPU burner: %w", err)
+		}
 		if err := sleep(ctx, part, func(done float64) { s.progress((float64(i) + done) / 3) }); err != nil {
 			return nil, err
 		}
@@ -44,6 +50,7 @@ func drift(ctx context.Context, s stage) ([]Figure, error) {
 		last = now
 	}
 	stop()
+	_ = burner.Wait() // it was killed
 	out := l.end()
 	return append(figures,
 		Figure{"delay_changes", float64(last.Delays - first.Delays)},
@@ -53,10 +60,16 @@ func drift(ctx context.Context, s stage) ([]Figure, error) {
 	), nil
 }
 
-// burn keeps one core busy.
-func burn(ctx context.Context) {
-	for ctx.Err() == nil {
-		for range 1 << 20 {
-		}
+// Burn keeps every core busy until ctx ends: it is what the burner's process does.
+func Burn(ctx context.Context) {
+	var wg sync.WaitGroup
+	for range runtime.NumCPU() {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				for range 1 << 20 {
+				}
+			}
+		})
 	}
+	wg.Wait()
 }

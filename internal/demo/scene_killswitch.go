@@ -43,7 +43,7 @@ func killSwitch(ctx context.Context, s stage) ([]Figure, error) {
 		loads.Go(func() { trickle(loadCtx, c) })
 	}
 	for i, c := range subscribers {
-		if err := c.await(ctx, func(st client.ServiceStats) bool { return st.Mode == policy.ModeActive && c.moves.last() > 0 }); err != nil {
+		if err := c.await(ctx, c.hedging); err != nil {
 			return nil, err
 		}
 		s.progress(0.3 + 0.3*float64(i)/clients)

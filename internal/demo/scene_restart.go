@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/hedged-project/hedged/client"
-	"github.com/hedged-project/hedged/policy"
 )
 
 // daemonRestart kills the daemon under load and starts it again a second later.
@@ -16,12 +13,11 @@ func daemonRestart(ctx context.Context, s stage) ([]Figure, error) {
 		return nil, err
 	}
 	defer c.close()
-	l := begin(ctx, load{conn: c.conn, inFlight: 40})
-	defer l.end()
-	active := func(st client.ServiceStats) bool { return st.Mode == policy.ModeActive && c.moves.last() > 0 }
-	if err := c.await(ctx, active); err != nil {
+	if err := c.warmUp(ctx); err != nil {
 		return nil, err
 	}
+	l := begin(ctx, load{conn: c.conn, inFlight: 40})
+	defer l.end()
 	if err := sleep(ctx, 3*time.Second, func(done float64) { s.progress(0.4 * done) }); err != nil {
 		return nil, err
 	}
@@ -83,28 +79,4 @@ func ratio(part, whole uint64) float64 {
 		return 0
 	}
 	return float64(part) / float64(whole)
-}
-
-// running is a load that goes on in the background.
-type running struct {
-	stop context.CancelFunc
-	done chan struct{}
-	out  outcome
-}
-
-func begin(ctx context.Context, l load) *running {
-	ctx, stop := context.WithCancel(ctx)
-	r := &running{stop: stop, done: make(chan struct{})}
-	go func() {
-		defer close(r.done)
-		r.out = l.run(ctx)
-	}()
-	return r
-}
-
-// end stops the load and returns what its callers saw. It may be called again.
-func (r *running) end() outcome {
-	r.stop()
-	<-r.done
-	return r.out
 }

@@ -3,11 +3,10 @@ package demo
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	hedgedv1 "github.com/hedged-project/hedged/api/hedged/v1"
-	"github.com/hedged-project/hedged/client"
-	"github.com/hedged-project/hedged/policy"
 )
 
 // slowReplica makes one replica three times slower, waits for its probation,
@@ -18,28 +17,18 @@ func slowReplica(ctx context.Context, s stage) ([]Figure, error) {
 		return nil, err
 	}
 	defer c.close()
-	l := begin(ctx, load{conn: c.conn, inFlight: 40})
-	defer l.end()
-	if err := c.await(ctx, func(st client.ServiceStats) bool { return st.Mode == policy.ModeActive && c.moves.last() > 0 }); err != nil {
+	if err := c.warmUp(ctx); err != nil {
 		return nil, err
 	}
+	l := begin(ctx, load{conn: c.conn, inFlight: 40})
+	defer l.end()
 	if err := sleep(ctx, 3*time.Second, func(done float64) { s.progress(0.2 * done) }); err != nil {
 		return nil, err
 	}
 	sick := s.fleet.replicas[1]
-	in := func(states ...hedgedv1.ReplicaState) func(hedgedv1.ReplicaState) bool {
-		return func(got hedgedv1.ReplicaState) bool {
-			for _, st := range states {
-				if got == st {
-					return true
-				}
-			}
-			return false
-		}
-	}
 
 	sick.slowDown(3)
-	probation, err := s.replicaState(ctx, sick.name, in(hedgedv1.ReplicaState_REPLICA_STATE_PROBATION), func(d float64) { s.progress(0.2 + 0.2*d) })
+	probation, err := s.replicaState(ctx, sick.name, []hedgedv1.ReplicaState{hedgedv1.ReplicaState_REPLICA_STATE_PROBATION}, func(d float64) { s.progress(0.2 + 0.2*d) })
 	if err != nil {
 		return nil, err
 	}
@@ -50,11 +39,11 @@ func slowReplica(ctx context.Context, s stage) ([]Figure, error) {
 	trickled := sick.seen() - before
 
 	sick.slowDown(1)
-	release, err := s.replicaState(ctx, sick.name, in(hedgedv1.ReplicaState_REPLICA_STATE_RECOVERING, hedgedv1.ReplicaState_REPLICA_STATE_SERVING), func(d float64) { s.progress(0.5 + 0.3*d) })
+	release, err := s.replicaState(ctx, sick.name, []hedgedv1.ReplicaState{hedgedv1.ReplicaState_REPLICA_STATE_RECOVERING, hedgedv1.ReplicaState_REPLICA_STATE_SERVING}, func(d float64) { s.progress(0.5 + 0.3*d) })
 	if err != nil {
 		return nil, err
 	}
-	serving, err := s.replicaState(ctx, sick.name, in(hedgedv1.ReplicaState_REPLICA_STATE_SERVING), func(d float64) { s.progress(0.8 + 0.2*d) })
+	serving, err := s.replicaState(ctx, sick.name, []hedgedv1.ReplicaState{hedgedv1.ReplicaState_REPLICA_STATE_SERVING}, func(d float64) { s.progress(0.8 + 0.2*d) })
 	if err != nil {
 		return nil, err
 	}
@@ -68,8 +57,8 @@ func slowReplica(ctx context.Context, s stage) ([]Figure, error) {
 	}, nil
 }
 
-// replicaState waits until a replica's state is as wanted, and says how long it took.
-func (s stage) replicaState(ctx context.Context, name string, wanted func(hedgedv1.ReplicaState) bool, progress func(float64)) (time.Duration, error) {
+// replicaState waits until a replica's state is one of those wanted, and says how long it took.
+func (s stage) replicaState(ctx context.Context, name string, wanted []hedgedv1.ReplicaState, progress func(float64)) (time.Duration, error) {
 	const limit = 60 * time.Second
 	begun := time.Now()
 	var last hedgedv1.ReplicaState
@@ -83,7 +72,7 @@ func (s stage) replicaState(ctx context.Context, name string, wanted func(hedged
 				last = r.GetPolicy().GetState()
 			}
 		}
-		if wanted(last) {
+		if slices.Contains(wanted, last) {
 			return time.Since(begun), nil
 		}
 		progress(float64(time.Since(begun)) / float64(limit))

@@ -1,6 +1,7 @@
 package hedgectl
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -57,7 +58,7 @@ Nothing is left behind. It takes about two minutes.`,
 			if err != nil {
 				return fmt.Errorf("find the daemon's binary: %w", err)
 			}
-			d.Daemon = []string{self, "daemon"}
+			d.Daemon, d.Burner = []string{self, "daemon"}, []string{self, "burn"}
 			var bar *progress
 			if f, ok := o.err.(*os.File); !quiet && ok && term.IsTerminal(int(f.Fd())) {
 				bar = &progress{w: f}
@@ -85,6 +86,24 @@ Nothing is left behind. It takes about two minutes.`,
 	f.StringVar(&scenes, "scenes", scenes, "all, none, or a `LIST` of "+strings.Join(demo.Scenes(), ","))
 	f.BoolVar(&quiet, "no-progress", false, "no progress bar")
 	return cmd
+}
+
+// burn is what the demo starts when something else is to take the CPU. It ends
+// when its standard input does, so that it cannot outlive the demo.
+func burn() *cobra.Command {
+	return &cobra.Command{
+		Use:    "burn",
+		Hidden: true,
+		Args:   cli.Args(cobra.NoArgs),
+		Run: func(cmd *cobra.Command, _ []string) {
+			ctx, stop := context.WithCancel(cmd.Context())
+			go func() {
+				defer stop()
+				_, _ = io.Copy(io.Discard, os.Stdin)
+			}()
+			demo.Burn(ctx)
+		},
+	}
 }
 
 // checkDemo names the first flag that is out of bounds, with its value and the bound.

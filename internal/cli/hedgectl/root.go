@@ -69,7 +69,7 @@ Exit codes: 0 done; 1 it could not be done; 2 the command was not understood.`,
 	}
 	daemon := hedged.NewCommand(stdout, stderr)
 	daemon.Use, daemon.Hidden = "daemon", true // what the demo starts
-	root.AddCommand(o.status(), o.watch(), o.explain(), o.off(), o.on(), o.shadow(), o.demo(), daemon)
+	root.AddCommand(o.status(), o.watch(), o.explain(), o.off(), o.on(), o.shadow(), o.demo(), daemon, burn())
 	return root
 }
 
@@ -117,7 +117,7 @@ func (o *options) told(err error) error {
 	case codes.DeadlineExceeded:
 		return fmt.Errorf("the daemon at %s did not answer within %v\nIs that its gRPC port? 'hedged' prints it when it is ready", o.daemon, o.timeout)
 	case codes.Canceled:
-		return context.Canceled // by the operator, who is the only one that can
+		return err // by an interrupt
 	case codes.InvalidArgument:
 		return &cli.UsageError{Err: fmt.Errorf("%s", st.Message())}
 	default:
