@@ -20,13 +20,20 @@ type ran struct {
 	stdout, stderr string
 }
 
-// run runs a command to its end.
+// run runs a command to its end; a command that does not come to it fails the test.
 func run(t *testing.T, name string, args ...string) ran {
 	t.Helper()
 	cmd := command(name, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	hangs := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	err := cmd.Wait()
+	if !hangs.Stop() {
+		t.Fatalf("%s %q did not end within %v", name, args, patience)
+	}
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func TestKilledAgainAndAgain(t *testing.T) {
 			if g := up.status(t, "users").GetPolicy().GetGeneration(); !newer(policy.Generation{Epoch: g.GetEpoch(), Number: g.GetNumber()}) {
 				t.Errorf("round %d: the daemon is at %v, after %v", round, g, newest)
 			}
-			time.Sleep(rand.N(500 * time.Millisecond)) // the moment is the test's input
+			time.Sleep(rand.N(800 * time.Millisecond)) // the moment is the test's input
 			up.kill()
 		}
 		for _, c := range callers {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Exit codes of every command.
@@ -55,7 +57,7 @@ func Execute(root *cobra.Command) int {
 	if err == nil {
 		return ExitOK
 	}
-	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled) {
 		err = errors.New("interrupted")
 	}
 	fmt.Fprintf(os.Stderr, "%s: %v\n", root.Name(), err)
