@@ -76,13 +76,14 @@ func TestHedgesAreCountedExactly(t *testing.T) {
 		running.Go(func() {
 			for i := left.Add(-1); i >= 0; i = left.Add(-1) {
 				ctx, cancel := context.WithCancel(context.Background())
+				stop := func() bool { return false }
 				if i%8 == 0 {
-					timer := time.AfterFunc(ms+rand.N(ms/2), cancel)
-					defer timer.Stop()
+					stop = time.AfterFunc(ms+rand.N(ms/2), cancel).Stop
 				}
 				if _, err := c.call(ctx); err != nil && ctx.Err() == nil {
 					t.Error(err)
 				}
+				stop()
 				cancel()
 			}
 		})
@@ -110,7 +111,7 @@ func TestHedgesAreCountedExactly(t *testing.T) {
 
 // benchmarkStub answers at once, over the real picker or (for the interceptor
 // alone) without one.
-func benchmarkStub(b *testing.B, change func(*policy.Policy), invoker grpc.UnaryInvoker, ctx context.Context) {
+func benchmarkStub(ctx context.Context, b *testing.B, change func(*policy.Policy), invoker grpc.UnaryInvoker) {
 	in := testInterceptor(testService(b, testPolicy(func(p *policy.Policy) { p.Default.Delay = time.Second }, change)))
 	req, reply := wrapperspb.String("key"), &wrapperspb.StringValue{}
 	b.ReportAllocs()
@@ -129,14 +130,14 @@ func stubInvoker(context.Context, string, any, any, *grpc.ClientConn, ...grpc.Ca
 
 // The price of an unhedged call, over an invoker that does nothing.
 func BenchmarkUnhedgedCall(b *testing.B) {
-	b.Run("background", func(b *testing.B) { benchmarkStub(b, noPolicyChange, stubInvoker, context.Background()) })
+	b.Run("background", func(b *testing.B) { benchmarkStub(context.Background(), b, noPolicyChange, stubInvoker) })
 	b.Run("deadline", func(b *testing.B) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
-		benchmarkStub(b, noPolicyChange, stubInvoker, ctx)
+		benchmarkStub(ctx, b, noPolicyChange, stubInvoker)
 	})
 	b.Run("off", func(b *testing.B) {
-		benchmarkStub(b, func(p *policy.Policy) { p.Mode = policy.ModeOff }, stubInvoker, context.Background())
+		benchmarkStub(context.Background(), b, func(p *policy.Policy) { p.Mode = policy.ModeOff }, stubInvoker)
 	})
 }
 
@@ -144,13 +145,13 @@ func BenchmarkUnhedgedCall(b *testing.B) {
 func BenchmarkPick(b *testing.B) {
 	n := newStub(testService(b, nil), nil, "a", "b", "c")
 	p := n.balancer.current.Load()
-	benchmarkStub(b, noPolicyChange, func(ctx context.Context, method string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+	benchmarkStub(context.Background(), b, noPolicyChange, func(ctx context.Context, method string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
 		picked, err := p.Pick(balancer.PickInfo{FullMethodName: method, Ctx: ctx})
 		if err == nil {
 			picked.Done(balancer.DoneInfo{BytesSent: true})
 		}
 		return err
-	}, context.Background())
+	})
 }
 
 // A call of which every attempt but the hedge stalls: the alarm's delay of 1 ms

@@ -203,7 +203,8 @@ func correct(in delayInput, predicted float64) float64 {
 // sample's bring into the correction.
 func correctionNoise(in delayInput) float64 {
 	eligible := float64(min(in.eligible, in.safe))
-	return eligible / math.Pow(eligible+correctionWeight, 2)
+	weight := eligible + correctionWeight
+	return eligible / (weight * weight)
 }
 
 // blindDelay is for a quantile that Kaplan-Meier does not identify, because

@@ -238,7 +238,7 @@ func (p *probation) judge() map[*replica]evidence {
 		}
 		// Above its bucket: where all latencies are equal, nothing outlives them.
 		typical = time.Duration(bucketRatio * float64(typical))
-		clear := typical + max(slowFloor, time.Duration(slowShare*float64(typical)))
+		sick := typical + max(slowFloor, time.Duration(slowShare*float64(typical)))
 		var poolN, poolLonger float64
 		type counted struct {
 			r                  *replica
@@ -247,7 +247,7 @@ func (p *probation) judge() map[*replica]evidence {
 		all := make([]counted, 0, len(stratum))
 		for r, s := range stratum {
 			n, longer := counts(s, typical)
-			_, clearly := counts(s, clear)
+			_, clearly := counts(s, sick)
 			all = append(all, counted{r, n, longer, clearly})
 			if r.state == policy.ReplicaServing {
 				poolN += n
