@@ -34,21 +34,27 @@ func scrape(s *snapshot) scraped {
 		snapshot: s,
 		labels:   labels("tenant", s.status.Key.Tenant, "service", s.status.Key.Service),
 	}
-	at := map[string]int{}
-	for i, name := range s.totals.names() {
-		at[name] = i
-		out.rows = append(out.rows, row{labels: out.labels + "," + labels("method", name), totals: s.totals.methods[name]})
-	}
+	status := map[string]control.MethodStatus{}
 	for _, m := range s.status.Methods {
-		if i, own := at[m.Name]; own && m.Name != otherMethod {
-			out.rows[i].load = m.Load
-			out.rows[i].policy, _ = s.policy.Method(m.Name)
-		} else if i, ok := at[otherMethod]; ok {
-			l := &out.rows[i].load
-			l.Safe += m.Load.Safe
-			l.Eligible += m.Load.Eligible
-			l.Hedges += m.Load.Hedges
+		status[m.Name] = m
+	}
+	rest := s.status.Load // of methods without a row
+	others := -1
+	for i, name := range s.totals.names() {
+		r := row{labels: out.labels + "," + labels("method", name), totals: s.totals.methods[name]}
+		if name == otherMethod {
+			others = i
+		} else if m, ok := status[name]; ok {
+			r.load = m.Load
+			r.policy, _ = s.policy.Method(name)
+			rest.Safe -= m.Load.Safe
+			rest.Eligible -= m.Load.Eligible
+			rest.Hedges -= m.Load.Hedges
 		}
+		out.rows = append(out.rows, r)
+	}
+	if others >= 0 {
+		out.rows[others].load = rest
 	}
 	return out
 }
