@@ -195,16 +195,54 @@ func writeDemo(w io.Writer, r *demo.Result) {
 
 func writeRuns(w io.Writer, runs []demo.Run) {
 	fmt.Fprintln(w, "Three replicas that answer in 5 to 15 ms and stall for 1 s on one call in 100.")
-	fmt.Fprintln(w, "Latencies in ms; extra load as the client and as the servers counted it.")
+	fmt.Fprintln(w, "Latencies in ms; extra load as the client and as the servers counted it; attempts that")
+	fmt.Fprintln(w, "the servers saw cancelled; the best p99.9 that the target allows on these latencies.")
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "in flight\trun\tpolicy\tcalls\tfailed\tp50\tp99\tp99.9\t>1s\textra\tat servers\tcancelled there\tdelay\ttarget\tbest p99.9\t")
+	fmt.Fprintln(t, "in flight\trun\tpolicy\tcalls\tfailed\tp50\tp99\tp99.9\t>1s\textra\tat servers\tcancelled\tdelay\ttarget\tbest p99.9\t")
 	for _, r := range runs {
 		fmt.Fprintf(t, "%d\t%d\t%s\t%d\t%d\t%.1f\t%.1f\t%.1f\t%d\t%.2f%%\t%.2f%%\t%d\t%s\t%.1f%%\t%s\t\n",
 			r.InFlight, r.Run, r.Policy, r.Calls, r.Errors, r.P50, r.P99, r.P999, r.Over1s,
 			100*r.ExtraClient, 100*r.ExtraServer, r.CancelledServer, optional(r.Delay), 100*r.Target, optional(r.Optimum))
 	}
 	t.Flush()
+	writeSummary(w, runs)
+	writeArticle(w, t, runs)
+}
+
+// writeSummary says what hedging changed, for each setting that has both kinds
+// of run.
+func writeSummary(w io.Writer, runs []demo.Run) {
+	type tail struct{ p999, extra []float64 }
+	tails := map[int]map[string]*tail{}
+	var settings []int
+	for _, r := range runs {
+		if tails[r.InFlight] == nil {
+			tails[r.InFlight] = map[string]*tail{"plain": {}, "hedged": {}}
+			settings = append(settings, r.InFlight)
+		}
+		of := tails[r.InFlight][r.Policy]
+		of.p999, of.extra = append(of.p999, r.P999), append(of.extra, r.ExtraClient)
+	}
+	for i, k := range settings {
+		plain, hedged := tails[k]["plain"], tails[k]["hedged"]
+		if len(plain.p999) > 0 && len(hedged.p999) > 0 {
+			if i == 0 {
+				fmt.Fprintln(w)
+			}
+			fmt.Fprintf(w, "%d in flight: p99.9 from %.0f to %.0f ms, for %.1f%% extra load.\n",
+				k, median(plain.p999), median(hedged.p999), 100*median(hedged.extra))
+		}
+	}
+}
+
+func median(xs []float64) float64 {
+	xs = slices.Sorted(slices.Values(xs))
+	return (xs[(len(xs)-1)/2] + xs[len(xs)/2]) / 2
+}
+
+// writeArticle shows what the article measured at the same settings.
+func writeArticle(w io.Writer, t *tabwriter.Writer, runs []demo.Run) {
 	shown := map[int]bool{}
 	for _, r := range runs {
 		rows, ok := article[r.InFlight]
@@ -258,11 +296,26 @@ func writeScene(w io.Writer, s demo.Scene) {
 	fmt.Fprintf(w, "%s\n", s.Name)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, f := range s.Figures {
-		value := fmt.Sprintf("%.4g", f.Value)
-		if f.Value == math.Trunc(f.Value) {
-			value = fmt.Sprintf("%.0f", f.Value)
-		}
-		fmt.Fprintf(t, "  %s\t%s\n", strings.ReplaceAll(f.Name, "_", " "), value)
+		name, value := readable(f)
+		fmt.Fprintf(t, "  %s\t%s\n", name, value)
 	}
 	t.Flush()
+}
+
+// readable puts the unit, with which a figure's name ends, behind its value.
+func readable(f demo.Figure) (name, value string) {
+	name, value = f.Name, fmt.Sprintf("%.4g", f.Value)
+	if f.Value == math.Trunc(f.Value) {
+		value = fmt.Sprintf("%.0f", f.Value)
+	}
+	if strings.HasPrefix(name, "extra") {
+		value = fmt.Sprintf("%.2f%%", 100*f.Value)
+	}
+	for _, unit := range []string{"per_s", "ms", "s"} {
+		if n, found := strings.CutSuffix(name, "_"+unit); found {
+			name, value = n, value+" "+strings.ReplaceAll(unit, "_", " ")
+			break
+		}
+	}
+	return strings.ReplaceAll(name, "_", " "), value
 }

@@ -1,6 +1,7 @@
 package hedgectl
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -63,15 +64,28 @@ func (o *options) follow(ctx context.Context, admin hedgedv1.AdminServiceClient,
 			return err
 		}
 		err = o.print(r, func(w io.Writer) {
+			var b bytes.Buffer
+			fmt.Fprintf(&b, "%s\n\n", time.Now().Format(time.TimeOnly))
+			writeServices(&b, r.GetServices())
+			fmt.Fprintln(&b)
 			if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-				fmt.Fprint(w, "\x1b[H\x1b[2J")
+				b = inPlace(b)
 			}
-			fmt.Fprintf(w, "%s\n\n", time.Now().Format(time.TimeOnly))
-			writeServices(w, r.GetServices())
-			fmt.Fprintln(w)
+			_, _ = b.WriteTo(w) // to a reader that is gone the next look fails too
 		})
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// inPlace writes over what is on a terminal, line by line, so that nothing flickers.
+func inPlace(text bytes.Buffer) (b bytes.Buffer) {
+	b.WriteString("\x1b[H")
+	for line := range bytes.Lines(text.Bytes()) {
+		b.Write(bytes.TrimSuffix(line, []byte("\n")))
+		b.WriteString("\x1b[K\n")
+	}
+	b.WriteString("\x1b[J")
+	return b
 }
