@@ -28,6 +28,7 @@ const (
 // The last command wins, for a service and for all; saying the same again is no
 // error and changes nothing.
 func TestLastOverrideWins(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		r := w.report(clientSource("client-1"))
 		defer r.close()
@@ -81,6 +82,7 @@ func TestLastOverrideWins(t *testing.T) {
 
 // A target by override is in force, and only within its bounds.
 func TestOverrideOfTheTarget(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		target := .01
 		req := &hedgedv1.SetOverrideRequest{
@@ -99,6 +101,7 @@ func TestOverrideOfTheTarget(t *testing.T) {
 // While the store fails, what tightens applies all the same and says that a
 // restart would forget it; what loosens is refused. Saving resumes by itself.
 func TestOverrideWhileTheStoreFails(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		// A directory in the place of the second copy, which cannot be replaced.
 		w.mustOverride("orders", active)
@@ -148,6 +151,7 @@ func TestOverrideWhileTheStoreFails(t *testing.T) {
 
 // Overrides out of bounds are refused with the field, its value and the bound.
 func TestOverrideOutOfBounds(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		service := func(name string) *hedgedv1.SetOverrideRequest {
 			return &hedgedv1.SetOverrideRequest{
@@ -195,6 +199,7 @@ func nan() float64 {
 
 // A name that is not known is answered with those that are.
 func TestUnknownNamesAreSaid(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		_, list := w.admin.ListServices(t.Context(), &hedgedv1.ListServicesRequest{Service: "oders"})
 		_, clients := w.admin.ListClients(t.Context(), &hedgedv1.ListClientsRequest{Service: "oders"})
@@ -218,6 +223,7 @@ func TestUnknownNamesAreSaid(t *testing.T) {
 // A service that nobody configured is measured and advised on, and not hedged
 // before an operator says so.
 func TestServiceOfNobodyIsInShadow(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		r := w.report(clientSource("client-1"))
 		defer r.close()
@@ -251,6 +257,7 @@ func TestServiceOfNobodyIsInShadow(t *testing.T) {
 // A watcher gets the state at once, then again at its interval, and an end that
 // it retries when the daemon shuts down.
 func TestWatchServices(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		for _, bad := range []time.Duration{0, 99 * time.Millisecond, time.Hour} {
 			s, err := w.admin.WatchServices(t.Context(), &hedgedv1.WatchServicesRequest{MinInterval: durationpb.New(bad)})
@@ -284,6 +291,7 @@ func TestWatchServices(t *testing.T) {
 // A rejected policy is not sent again; who rejected it and why is visible until
 // an accepted one takes its place.
 func TestRejectionIsVisible(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		r := w.report(clientSource("client-1"))
 		defer r.close()
@@ -322,6 +330,7 @@ func TestRejectionIsVisible(t *testing.T) {
 // Two lives of one client are two rows; the policy stream is the living one's. A
 // client that never reports is listed as well.
 func TestClientsAreListedByLife(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		r := w.report(clientSource("client-1"))
 		f := frame(1, "orders", get, 1, time.Millisecond)
@@ -367,6 +376,7 @@ func TestClientsAreListedByLife(t *testing.T) {
 
 // A service that is named before its first report obeys from the start.
 func TestOverrideBeforeTheFirstReport(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		w.mustOverride("cart", off)
 		s := w.subscribe("node", "default/cart", "")

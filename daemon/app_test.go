@@ -42,10 +42,11 @@ func (w *world) app(id string) *app {
 	var endpoints []resolver.Endpoint
 	for i := range 3 {
 		addr := fmt.Sprintf("replica-%d:80", i)
-		addrs[addr] = bufconn.Listen(1 << 16)
+		l := bufconn.Listen(1 << 16)
+		addrs[addr] = l
 		endpoints = append(endpoints, resolver.Endpoint{Addresses: []resolver.Address{{Addr: addr}}})
 		g := grpc.NewServer(grpc.UnknownServiceHandler(a.serve))
-		go func() { _ = g.Serve(addrs[addr]) }() // ends with Stop
+		go func() { _ = g.Serve(l) }() // ends with Stop
 		a.stop = append(a.stop, g.Stop)
 	}
 	c, err := client.New(client.Options{

@@ -25,6 +25,7 @@ import (
 // The whole way: real calls are measured, reported, decided on, and the policy
 // that comes back hedges them within its budget.
 func TestCallsAreHedgedByWhatTheyShow(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		a := w.app("client-1")
 		defer a.close()
@@ -54,6 +55,7 @@ func TestCallsAreHedgedByWhatTheyShow(t *testing.T) {
 // A step in latency reaches the client's policy within a second, by reports
 // that go ahead of the cadence and are decided on at once.
 func TestStepInLatencyReachesClientsEarly(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		a := w.app("client-1")
 		defer a.close()
@@ -92,6 +94,7 @@ func TestStepInLatencyReachesClientsEarly(t *testing.T) {
 
 // An early report is decided on at once, not at the next tick.
 func TestEarlyReportIsDecidedOnAtOnce(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.subscribe("node", orders.String(), "")
 		defer s.close()
@@ -111,6 +114,7 @@ func TestEarlyReportIsDecidedOnAtOnce(t *testing.T) {
 
 // Off reaches every client at once, and those whose calls are under way.
 func TestKillSwitch(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		a := w.app("client-1")
 		defer a.close()
@@ -143,6 +147,7 @@ func TestKillSwitch(t *testing.T) {
 // never said who they are, end with a status that clients retry; the state is
 // saved, all within the limit.
 func TestShutdownEndsIdleStreams(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		var policies []*subscriber
 		var reports []hedgedv1.ReportService_ReportClient
@@ -191,6 +196,7 @@ func TestShutdownEndsIdleStreams(t *testing.T) {
 
 // A client that does not read its answers cannot hold the shutdown up.
 func TestShutdownDoesNotWaitForAClientThatDoesNotRead(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
@@ -218,6 +224,7 @@ func TestShutdownDoesNotWaitForAClientThatDoesNotRead(t *testing.T) {
 // that holds it gets nothing, and one that does not gets the same. The next
 // change is numbered above.
 func TestRestartServesTheStoredPolicy(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		a := w.app("client-1")
 		defer a.close()
@@ -260,6 +267,7 @@ func TestRestartServesTheStoredPolicy(t *testing.T) {
 // An off that is newer than the stored policy holds from the first moment after
 // a restart: what was active is never served.
 func TestRestartUnderOffNeverServesActive(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		p, version := w.storedPolicy()
 		if p.Mode != policy.ModeActive {
@@ -308,6 +316,7 @@ func (w *world) storedPolicy() (*policy.Policy, string) {
 // lost and made anew under a clock that was set back, gets policies that
 // supersede it. An epoch of the far future is taken for a mistake.
 func TestHigherEpochOfAClientIsSuperseded(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.subscribe("client-1", orders.String(), "")
 		defer s.close()
@@ -354,6 +363,7 @@ func (w *world) store(p *policy.Policy) {
 
 // A store that lost its numbers, but not its policies, numbers above them.
 func TestLostNumbersContinueAboveTheStoredPolicy(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		stored, _ := w.storedPolicy()
 		w.end()
@@ -377,6 +387,7 @@ func TestLostNumbersContinueAboveTheStoredPolicy(t *testing.T) {
 
 // A stored policy that cannot be used is left aside; the service starts afresh.
 func TestStoredPolicyOfNoUse(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		stored, _ := w.storedPolicy()
 		w.end()
@@ -405,6 +416,7 @@ func (w *world) damage(files ...string) {
 // A damaged state file is set aside and served on; clients get policies that
 // supersede what they hold.
 func TestDamagedStateIsSetAside(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		stored, version := w.storedPolicy()
 		w.mustOverride("orders", shadow)
@@ -422,6 +434,7 @@ func TestDamagedStateIsSetAside(t *testing.T) {
 
 // Configuration out of bounds is refused with field, value and bound.
 func TestConfigOutOfBounds(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		change func(*Config)
 		want   string

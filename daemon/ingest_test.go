@@ -20,6 +20,7 @@ import (
 
 // What clients report becomes a policy within a tick, and goes out by itself.
 func TestReportsBecomeAPolicyWithinATick(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		s := w.subscribe("node", orders.String(), "")
 		defer s.close()
@@ -48,6 +49,7 @@ func TestReportsBecomeAPolicyWithinATick(t *testing.T) {
 
 // A frame that was not acknowledged is sent again as it was, and counts once.
 func TestFrameSentAgainCountsOnce(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		r := w.report(clientSource("client-1"))
 		for seq := uint64(1); seq <= 3; seq++ {
@@ -90,6 +92,7 @@ func TestFrameSentAgainCountsOnce(t *testing.T) {
 // A frame whose stream breaks while its service's owner is busy was not taken:
 // when it comes again it counts.
 func TestFrameOfABrokenStreamIsTakenFromTheNext(t *testing.T) {
+	t.Parallel()
 	taken := 0
 	busy := true
 	in := &ingest{ctx: t.Context(), logger: slog.New(slog.DiscardHandler), sources: map[sourceKey]*source{}}
@@ -127,6 +130,7 @@ func TestFrameOfABrokenStreamIsTakenFromTheNext(t *testing.T) {
 // counted; neither its stream nor other clients notice more. Among them are bad
 // times: a clock that went backwards makes an interval negative.
 func TestFrameOutOfBoundsIsRefused(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		good := w.report(clientSource("good"))
 		defer good.close()
@@ -191,6 +195,7 @@ func TestFrameOutOfBoundsIsRefused(t *testing.T) {
 
 // What is not a source, or not a frame, ends the stream with a reason.
 func TestSourceOutOfBoundsEndsTheStream(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		frame1 := &hedgedv1.ReportRequest{Message: &hedgedv1.ReportRequest_Frame{Frame: frame(1, "orders", get, 1, time.Millisecond)}}
 		source := func(s *hedgedv1.Source) *hedgedv1.ReportRequest {
@@ -235,6 +240,7 @@ func TestSourceOutOfBoundsEndsTheStream(t *testing.T) {
 
 // A source that closes its side gets its answers and a clean end.
 func TestSourceMayCloseItsSide(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		r := w.report(clientSource("client-1"))
 		r.take(frame(1, "orders", get, 1, time.Millisecond))
@@ -257,6 +263,7 @@ func TestSourceMayCloseItsSide(t *testing.T) {
 // Names without end make a bounded number of services and sources, and hurt
 // nobody who is known already.
 func TestNamesWithoutEndAreBounded(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		good := w.report(clientSource("good"))
 		defer good.close()
@@ -303,6 +310,7 @@ func TestNamesWithoutEndAreBounded(t *testing.T) {
 
 // A source that sent nothing is not remembered.
 func TestSilentSourceIsForgottenAtOnce(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		for i := range uint64(50) {
 			src := clientSource("client-1")
@@ -315,6 +323,7 @@ func TestSilentSourceIsForgottenAtOnce(t *testing.T) {
 
 // A frame of the size at which clients cut theirs gets through.
 func TestLargestFrameOfAClientIsTaken(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		r := w.report(clientSource("client-1"))
 		defer r.close()

@@ -22,6 +22,7 @@ import (
 // What is scraped is what AdminService says of the same moment, and it is all
 // that operators watch.
 func TestMetricsAgreeWithAdmin(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		r := w.report(clientSource("client-1"))
 		defer r.close()
@@ -116,6 +117,7 @@ func TestMetricsAgreeWithAdmin(t *testing.T) {
 
 // Names are data: whatever is printable in one comes out as a valid label.
 func TestMetricsQuoteNames(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		r := w.report(clientSource("client-1"))
 		defer r.close()
@@ -127,13 +129,14 @@ func TestMetricsQuoteNames(t *testing.T) {
 
 // Methods containing ids, and 100,000 replicas added and removed: the series
 // stay within their bounds with the rest under "other", the series of a replica
-// that is gone vanish, and so do those of a method; the heap stays flat.
-func TestNamesWithoutEndMakeBoundedSeries(t *testing.T) {
+// that is gone vanish, and the heap stays flat.
+func TestNamesWithoutEndMakeBoundedSeries(t *testing.T) { // not parallel: it measures the heap
 	bubble(t, func(t *testing.T, w *world) {
-		const frames, each = 1000, 100
+		const frames, each, ids = 100, 1000, 100
 		r := w.report(clientSource("client-1"))
 		defer r.close()
 		template := frame(1, "orders", get, 3, 10*time.Millisecond).Methods[get].Replicas["10.0.0.0:80"]
+		failed := &hedgedv1.ReplicaReport{Failed: 1}
 		empty := w.metrics().count
 		var half, peak int
 		var heap uint64
@@ -141,12 +144,18 @@ func TestNamesWithoutEndMakeBoundedSeries(t *testing.T) {
 			f := frame(i+1, "orders", get, 60, 10*time.Millisecond)
 			for j := range each {
 				n := int(i)*each + j
-				f.Methods[get].Replicas[fmt.Sprintf("10.%d.%d.%d:80", n>>16, n>>8&255, n&255)] = template
-				f.Methods[fmt.Sprintf("/shop.Orders/Get-%d", n)] = &hedgedv1.MethodReport{Calls: 1, Safe: 1, Hedges: 1}
+				name := fmt.Sprintf("10.%d.%d.%d:80", n>>16, n>>8&255, n&255)
+				f.Methods[get].Replicas[name] = failed
+				if j%10 == 0 {
+					f.Methods[get].Replicas[name] = template
+				}
+			}
+			for j := range ids {
+				f.Methods[fmt.Sprintf("/shop.Orders/Get-%d", int(i)*ids+j)] = &hedgedv1.MethodReport{Calls: 1, Safe: 1, Hedges: 1}
 			}
 			r.take(f)
-			time.Sleep(time.Second / 10)
-			if i%100 == 99 {
+			w.tick()
+			if i%25 == 24 {
 				m := w.metrics()
 				peak = max(peak, m.count)
 				if i == frames/2-1 {
@@ -166,12 +175,10 @@ func TestNamesWithoutEndMakeBoundedSeries(t *testing.T) {
 			calls += n
 		}
 		other := `tenant="default",service="orders",method="other"`
-		if want := float64(frames * (60 + each)); calls > want || calls < .9*want {
-			t.Errorf("%g calls in all series together, want nearly all of %g", calls, want)
+		if want := float64(frames * (60 + ids)); calls != want {
+			t.Errorf("%g calls in all series together, want %g", calls, want)
 		}
-		if m.value("hedged_calls_total", other) < .8*frames*each {
-			t.Errorf("%g calls under other", m.value("hedged_calls_total", other))
-		}
+		m.want("hedged_calls_total", other, frames*ids-(maxMethodRows-1))
 		if v := m.value("hedged_method_extra_load_ratio", other); v != 1 {
 			t.Errorf("extra load of the others %g, want 1", v)
 		}
@@ -183,23 +190,41 @@ func TestNamesWithoutEndMakeBoundedSeries(t *testing.T) {
 			t.Errorf("the heap grew by %d bytes in the second half", grown)
 		}
 
-		// They go; one method and its three replicas stay.
-		for i := range uint64(120) {
+		// They go; three replicas stay.
+		for i := range uint64(8) {
 			r.take(frame(frames+i+1, "orders", get, 60, 10*time.Millisecond))
-			time.Sleep(6 * time.Second)
+			time.Sleep(5 * time.Second)
 		}
 		m = w.metrics()
-		for _, family := range []string{"hedged_calls_total", "hedged_server_attempts_total"} {
-			if n := len(m.series[family]); n != 2 {
-				t.Errorf("%s has %d series, want those of one method and of other", family, n)
-			}
-		}
 		m.want("hedged_replicas", `tenant="default",service="orders",state="serving"`, 3)
 		if n := len(m.series["hedged_replica_share_ratio"]); n != 0 {
 			t.Errorf("%d series of replicas that are gone", n)
 		}
+	})
+}
+
+// A method that is not reported any more has no series after a while, and makes
+// room for another one.
+func TestSeriesOfAMethodThatIsGoneVanish(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		r := w.report(clientSource("client-1"))
+		defer r.close()
+		r.take(frame(1, "orders", get, 10, time.Millisecond))
+		w.tick()
 		if rows := w.d.rows.Load(); rows != 1 {
 			t.Errorf("%d rows are taken, want 1", rows)
+		}
+		time.Sleep(forgetTotals + quietTick)
+		for name, series := range w.metrics().series {
+			for set := range series {
+				if strings.Contains(set, "method=") {
+					t.Errorf("%s{%s} is left", name, set)
+				}
+			}
+		}
+		if rows := w.d.rows.Load(); rows != 0 {
+			t.Errorf("%d rows are taken, want none", rows)
 		}
 	})
 }
@@ -214,6 +239,7 @@ func liveHeap() uint64 {
 
 // All services together have a bounded number of methods with series.
 func TestMethodRowsOfAllServicesAreBounded(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		w.d.rows.Store(maxAllMethodRows - 1)
 		r := w.report(clientSource("client-1"))
@@ -236,6 +262,7 @@ func TestMethodRowsOfAllServicesAreBounded(t *testing.T) {
 // A service that nothing is heard of is decided on rarely, and as always again
 // once something is.
 func TestQuietServiceIsDecidedOnRarely(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		r := w.report(clientSource("client-1"))
 		defer r.close()
@@ -275,6 +302,7 @@ func TestQuietServiceIsDecidedOnRarely(t *testing.T) {
 
 // The HTTP port serves what it should, over its own listener.
 func TestHTTP(t *testing.T) {
+	t.Parallel()
 	var listener *bufconn.Listener
 	var addr string
 	bubble(t, func(t *testing.T, w *world) {
@@ -322,6 +350,7 @@ func TestHTTP(t *testing.T) {
 // What a store has lost with both copies of its overrides is said until an
 // operator speaks.
 func TestLostOverridesAreSaid(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		w.mustOverride("orders", active)
 		w.end()
