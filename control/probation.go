@@ -90,6 +90,7 @@ func (p *probation) add(now time.Time, name, method, zone string, s *estimator.S
 	if ended == 0 && failed == 0 {
 		return
 	}
+	p.active = now // also where there is no place: those that are gone must make it
 	r := p.find(name)
 	if r == nil {
 		return
@@ -100,7 +101,7 @@ func (p *probation) add(now time.Time, name, method, zone string, s *estimator.S
 	if p.started.IsZero() {
 		p.started = now
 	}
-	r.lastSeen, p.active = now, now
+	r.lastSeen = now
 	r.failed += failed
 	if ended == 0 {
 		return

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -247,7 +248,7 @@ func TestSourceMayCloseItsSide(t *testing.T) {
 		if err := r.stream.CloseSend(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.stream.Recv(); err != io.EOF {
+		if _, err := r.stream.Recv(); !errors.Is(err, io.EOF) {
 			t.Errorf("got %v, want the end of the stream", err)
 		}
 		r.close()

@@ -132,16 +132,17 @@ func TestMetricsQuoteNames(t *testing.T) {
 // that is gone vanish, and the heap stays flat.
 func TestNamesWithoutEndMakeBoundedSeries(t *testing.T) { // not parallel: it measures the heap
 	bubble(t, func(t *testing.T, w *world) {
-		const frames, each, ids = 100, 1000, 100
+		const frames, each, ids = 20, 5000, 500
 		r := w.report(clientSource("client-1"))
 		defer r.close()
 		template := frame(1, "orders", get, 3, 10*time.Millisecond).Methods[get].Replicas["10.0.0.0:80"]
 		failed := &hedgedv1.ReplicaReport{Failed: 1}
+		r.take(frame(1, "orders", get, 60, 10*time.Millisecond))
 		empty := w.metrics().count
 		var half, peak int
 		var heap uint64
 		for i := range uint64(frames) {
-			f := frame(i+1, "orders", get, 60, 10*time.Millisecond)
+			f := frame(i+2, "orders", get, 60, 10*time.Millisecond)
 			for j := range each {
 				n := int(i)*each + j
 				name := fmt.Sprintf("10.%d.%d.%d:80", n>>16, n>>8&255, n&255)
@@ -155,7 +156,7 @@ func TestNamesWithoutEndMakeBoundedSeries(t *testing.T) { // not parallel: it me
 			}
 			r.take(f)
 			w.tick()
-			if i%25 == 24 {
+			if i%5 == 4 {
 				m := w.metrics()
 				peak = max(peak, m.count)
 				if i == frames/2-1 {
@@ -175,7 +176,7 @@ func TestNamesWithoutEndMakeBoundedSeries(t *testing.T) { // not parallel: it me
 			calls += n
 		}
 		other := `tenant="default",service="orders",method="other"`
-		if want := float64(frames * (60 + ids)); calls != want {
+		if want := float64(60 + frames*(60+ids)); calls != want {
 			t.Errorf("%g calls in all series together, want %g", calls, want)
 		}
 		m.want("hedged_calls_total", other, frames*ids-(maxMethodRows-1))
@@ -190,9 +191,11 @@ func TestNamesWithoutEndMakeBoundedSeries(t *testing.T) { // not parallel: it me
 			t.Errorf("the heap grew by %d bytes in the second half", grown)
 		}
 
-		// They go; three replicas stay.
+		// They go, and three that there was no place for are seen.
 		for i := range uint64(8) {
-			r.take(frame(frames+i+1, "orders", get, 60, 10*time.Millisecond))
+			f := frame(frames+i+2, "orders", get, 60, 10*time.Millisecond)
+			f.Methods[get].Replicas = map[string]*hedgedv1.ReplicaReport{"new-1": template, "new-2": template, "new-3": template}
+			r.take(f)
 			time.Sleep(5 * time.Second)
 		}
 		m = w.metrics()

@@ -87,7 +87,7 @@ func readExposition(text string) (exposed, error) {
 			seen := map[string]bool{}
 			for rest := set; rest != ""; {
 				m := labelPair.FindStringSubmatch(rest)
-				if m == nil || seen[m[1]] {
+				if len(m) == 0 || seen[m[1]] {
 					return fail("label set")
 				}
 				seen[m[1]] = true
