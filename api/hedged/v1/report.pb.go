@@ -245,7 +245,9 @@ func (x *Source) GetReplica() string {
 	return ""
 }
 
-// Frame is what the source saw of one service in one interval.
+// Frame is what the source saw of one service in one interval. A request takes
+// at most 4 MiB; the histograms of one frame take at most 128 MiB decoded, which
+// some 3,000 methods by replicas stay below. One source names at most 1,000 services.
 type Frame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1, 2, ... within an incarnation, over all services.
@@ -258,7 +260,7 @@ type Frame struct {
 	Generation *Generation `protobuf:"bytes,4,opt,name=generation,proto3" json:"generation,omitempty"`
 	// Sent ahead of the cadence, because eligibility ran away.
 	Early bool `protobuf:"varint,5,opt,name=early,proto3" json:"early,omitempty"`
-	// Observations that the source could not keep.
+	// Observations that the source could not keep; at most 1e9.
 	Dropped uint64 `protobuf:"varint,6,opt,name=dropped,proto3" json:"dropped,omitempty"`
 	// By full method. At most 1,000.
 	Methods       map[string]*MethodReport `protobuf:"bytes,7,rep,name=methods,proto3" json:"methods,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -478,13 +480,14 @@ func (x *MethodReport) GetServer() *ServerReport {
 type ReplicaReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Encoded by the layout in estimator's documentation ("Wire form"):
-	// base-2 exponential buckets, scale 6, seconds. At most 16 KiB each.
+	// base-2 exponential buckets, scale 6, seconds. At most 16 KiB and 1e9
+	// observations each.
 	PrimaryCompleted []byte `protobuf:"bytes,1,opt,name=primary_completed,json=primaryCompleted,proto3" json:"primary_completed,omitempty"`
 	// Cancelled primaries: the latency is longer than the recorded one.
 	PrimaryCensored []byte `protobuf:"bytes,2,opt,name=primary_censored,json=primaryCensored,proto3" json:"primary_censored,omitempty"`
 	HedgeCompleted  []byte `protobuf:"bytes,3,opt,name=hedge_completed,json=hedgeCompleted,proto3" json:"hedge_completed,omitempty"`
 	HedgeCensored   []byte `protobuf:"bytes,4,opt,name=hedge_censored,json=hedgeCensored,proto3" json:"hedge_censored,omitempty"`
-	// Attempts that failed; their latency is not kept.
+	// Attempts that failed, at most 1e9; their latency is not kept.
 	Failed        uint64 `protobuf:"varint,5,opt,name=failed,proto3" json:"failed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
