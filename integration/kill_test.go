@@ -11,8 +11,8 @@ import (
 )
 
 // The daemon is killed 20 times at moments that chance picks, its start included,
-// and started again on its ports, while clients call and operators change its
-// mind. No call fails, no client spends more than its budget, and neither a client
+// and started again on its ports, while clients call, operators change its mind,
+// and every other time all calls become so slow that each of them would hedge. No call fails, no client spends more than its budget, and neither a client
 // nor the daemon ever goes back to an older policy.
 func TestKilledAgainAndAgain(t *testing.T) {
 	t.Parallel()
@@ -48,6 +48,7 @@ func TestKilledAgainAndAgain(t *testing.T) {
 				t.Errorf("round %d: the daemon is at %v, after %v", round, g, newest)
 			}
 			time.Sleep(rand.N(800 * time.Millisecond)) // the moment is the test's input
+			f.slowDown(float64(1 + 2*(round%2)))
 			up.kill()
 		}
 		for _, c := range callers {

@@ -65,11 +65,11 @@ func launch(dir, grpcAddr, httpAddr string, args ...string) (*process, error) {
 	case line, ok := <-lines:
 		if !ok {
 			<-p.exited
-			return nil, fmt.Errorf("hedged ended: %v\n%s", p.err, p.log)
+			return nil, fmt.Errorf("hedged ended: %w\n%s", p.err, p.log)
 		}
-		if err := json.Unmarshal(line, &p.ready); err != nil || !p.ready.Ready {
+		if err := json.Unmarshal(line, &p.ready); err != nil {
 			p.kill()
-			return nil, fmt.Errorf("ready line %q: %v", line, err)
+			return nil, fmt.Errorf("ready line %q: %w", line, err)
 		}
 		return p, nil
 	case <-time.After(patience):
@@ -79,9 +79,9 @@ func launch(dir, grpcAddr, httpAddr string, args ...string) (*process, error) {
 }
 
 // spawn starts hedged; lines gets the first line that it prints and is then closed.
-func spawn(dir, grpcAddr, httpAddr string, args ...string) (p *process, lines <-chan []byte, err error) {
+func spawn(dir, grpcAddr, httpAddr string, args ...string) (_ *process, lines <-chan []byte, _ error) {
 	args = append([]string{"--state-dir", dir, "--grpc", grpcAddr, "--http", httpAddr}, args...)
-	p = &process{cmd: command("hedged", args...), log: &output{}, exited: make(chan struct{})}
+	p := &process{cmd: command("hedged", args...), log: &output{}, exited: make(chan struct{})}
 	p.cmd.Stderr = p.log
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {

@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"regexp"
 	"testing"
 	"time"
 
@@ -30,6 +31,13 @@ func TestStepInLatency(t *testing.T) {
 	t.Logf("delay %v; %v after the step %v", before, took.Round(time.Millisecond), c.stats().Delay[getUser])
 	if took > 10*time.Second {
 		t.Errorf("it took %v, want about a second", took)
+	}
+	metrics, err := d.get("/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if early := regexp.MustCompile(`(?m)^hedged_report_frames_early_total (\d+)$`).FindStringSubmatch(metrics); len(early) != 2 || early[1] == "0" {
+		t.Errorf("frames ahead of the cadence: %q, want some", early)
 	}
 	wantWithinBudget(t, c)
 }
