@@ -15,6 +15,10 @@ const (
 	// may take as long to find the daemon again.
 	restoreGrace = time.Minute
 
+	// A report in which so many times more calls ended than began holds the rest
+	// of older calls. A steady client's report has as many of both.
+	lateShare = 2
+
 	// Clients that are told apart; of others only the counts are taken in.
 	maxClients = 20000
 )
@@ -50,6 +54,7 @@ type client struct {
 
 type clientState struct {
 	lastSeen   time.Time
+	measured   time.Time         // to which the latencies of its last report count
 	generation policy.Generation // of its last report
 }
 
@@ -125,7 +130,10 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 		}
 		return
 	}
-	before := s.seen(now, r)
+	c := s.seen(r)
+	before := c.generation
+	at := c.measures(now, r)
+	c.lastSeen, c.measured, c.generation = now, at, r.Generation
 	calls := false
 	for _, name := range slices.Sorted(maps.Keys(r.Methods)) {
 		from := r.Methods[name]
@@ -145,7 +153,7 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 			// The trickle of a replica in probation must not set the delay of the
 			// others; that its calls are eligible shows in the counts.
 			if m != nil && !s.probation.excludes(replica) {
-				m.latency.Add(now, &seen.Primary)
+				m.latency.Add(at, &seen.Primary)
 			}
 			s.probation.add(now, replica, name, r.Source.Zone, &seen.Primary, seen.Failed)
 		}
@@ -164,8 +172,8 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 	}
 }
 
-// seen remembers the client, and returns the generation of its report before.
-func (s *Service) seen(now time.Time, r *report.Report) policy.Generation {
+// seen remembers the client of a report.
+func (s *Service) seen(r *report.Report) *clientState {
 	key := client{r.Source.ID, r.Source.Incarnation}
 	c := s.clients[key]
 	if c == nil {
@@ -174,9 +182,26 @@ func (s *Service) seen(now time.Time, r *report.Report) policy.Generation {
 			s.clients[key] = c
 		}
 	}
-	before := c.generation
-	c.lastSeen, c.generation = now, r.Generation
-	return before
+	return c
+}
+
+// measures returns the time to which the latencies of a report count: now, unless
+// most of the calls that ended in it began before it. Such a report comes from a
+// client that calls less or no more; it holds the slow ones of calls of which the
+// quick ones were reported before, and alone it would look like a change of
+// latency. So it counts to the time of the client's report before.
+func (c *clientState) measures(now time.Time, r *report.Report) time.Time {
+	var began, ended uint64
+	for _, m := range r.Methods {
+		began += m.Calls
+		for _, seen := range m.Replicas {
+			ended += seen.Primary.Count()
+		}
+	}
+	if ended > lateShare*began && !c.measured.IsZero() {
+		return c.measured
+	}
+	return now
 }
 
 // forced reports whether the client had m's delay in force in the whole
