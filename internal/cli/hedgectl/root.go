@@ -69,7 +69,7 @@ Exit codes: 0 done; 1 it could not be done; 2 the command was not understood.`,
 	}
 	daemon := hedged.NewCommand(stdout, stderr)
 	daemon.Use, daemon.Hidden = "daemon", true // what the demo starts
-	root.AddCommand(o.status(), o.watch(), o.explain(), o.off(), o.on(), o.shadow(), o.demo(), daemon, burn())
+	root.AddCommand(o.status(), o.watch(), o.explain(), o.off(), o.on(), o.shadow(), o.demo(), o.simulate(), daemon, burn())
 	return root
 }
 

@@ -1,0 +1,113 @@
+package sim
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hedged-project/hedged/estimator"
+)
+
+// Run runs a scenario once under a policy. It returns an error only when ctx ends.
+func Run(ctx context.Context, s *Scenario, p Policy, seed uint64) (*Result, error) {
+	w := newWorld(s, seed, p.new)
+	w.result.Seed = seed
+	if err := w.run(ctx); err != nil {
+		return nil, err
+	}
+	return w.result, nil
+}
+
+// Row is one policy's results over all seeds.
+type Row struct {
+	Policy  Policy
+	Results []*Result // by seed
+}
+
+// Compare runs a scenario under each policy with the seeds base, base+1, ... as
+// many as the machine can at a time. progress, unless nil, is told of each run
+// that ended. It returns an error only when ctx ends.
+func Compare(ctx context.Context, s *Scenario, policies []Policy, seeds int, base uint64, progress func()) ([]Row, error) {
+	rows := make([]Row, len(policies))
+	for i := range rows {
+		rows[i] = Row{Policy: policies[i], Results: make([]*Result, seeds)}
+	}
+	err := each(len(policies)*seeds, func(i int) error {
+		row := &rows[i/seeds]
+		r, err := Run(ctx, s, row.Policy, base+uint64(i%seeds))
+		if err == nil && progress != nil {
+			progress()
+		}
+		row.Results[i%seeds] = r
+		return err
+	})
+	return rows, err
+}
+
+// each calls f(0) to f(n-1) on all processors; after an error it calls no more.
+func each(n int, f func(int) error) error {
+	var next atomic.Int64
+	var failed atomic.Pointer[error]
+	var wg sync.WaitGroup
+	for range min(n, runtime.GOMAXPROCS(0)) {
+		wg.Go(func() {
+			for failed.Load() == nil {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return
+				}
+				if err := f(i); err != nil {
+					failed.CompareAndSwap(nil, &err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Spread is a figure over seeds.
+type Spread struct {
+	Median, Least, Most, SD float64
+}
+
+// Spread returns a figure's spread over the row's seeds.
+func (r *Row) Spread(figure func(*Result) float64) Spread {
+	v := make([]float64, len(r.Results))
+	mean := 0.0
+	for i, res := range r.Results {
+		v[i] = figure(res)
+		mean += v[i] / float64(len(v))
+	}
+	slices.Sort(v)
+	n := len(v)
+	s := Spread{Median: (v[(n-1)/2] + v[n/2]) / 2, Least: v[0], Most: v[n-1]}
+	for _, x := range v {
+		s.SD += (x - mean) * (x - mean)
+	}
+	if n > 1 {
+		s.SD = math.Sqrt(s.SD / float64(n-1))
+	}
+	return s
+}
+
+// Pooled is a quantile of the latencies of all seeds together, as exact as
+// estimator.Histogram; 0 without any.
+func (r *Row) Pooled(q float64) time.Duration {
+	var all estimator.Histogram
+	for _, res := range r.Results {
+		all.Merge(&res.Pooled)
+	}
+	d, _ := all.Quantile(q)
+	return d
+}
+
+// Millis is a time in milliseconds.
+func Millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,130 @@
+package sim
+
+import (
+	"github.com/hedged-project/hedged/hedge"
+	"github.com/hedged-project/hedged/policy"
+)
+
+// routing is how an attempt's replica is chosen.
+type routing uint8
+
+const (
+	routeRandom routing = iota
+	routeRoundRobin
+	routeShortest // of the replicas' own queues, as if they were known
+	routeBetterOfTwo
+)
+
+// candidate is a replica as one client under one policy sees it.
+type candidate struct {
+	outstanding *int64
+	replica     int32
+	state       policy.ReplicaState
+	share       float64
+}
+
+// Outstanding is part of hedge.Candidate.
+func (c candidate) Outstanding() int64 { return *c.outstanding }
+
+// Standing is part of hedge.Candidate.
+func (c candidate) Standing() (policy.ReplicaState, float64) { return c.state, c.share }
+
+// route chooses the replica of attempt i. False: all were tried.
+func (w *World) route(c *call, i int) (int32, bool) {
+	cl := c.client
+	if w.sc.routing == routeBetterOfTwo {
+		w.tried = w.tried[:0]
+		for k := range i {
+			w.tried = append(w.tried, cl.candidates[c.attempts[k].replica])
+		}
+		chosen, ok := hedge.Choose(cl.candidates, w.tried, w.random)
+		return chosen.replica, ok
+	}
+	// The other routings know standings as hedge.Choose does: a replica out of
+	// service gets its share of primaries, and hedges when nothing else is left.
+	if i == 0 && cl.unwell > 0 {
+		r := cl.candidates[w.below(len(cl.candidates))]
+		if r.state != policy.ReplicaServing && w.routes.Float64() < r.share {
+			return r.replica, true
+		}
+	}
+	for _, state := range [...]policy.ReplicaState{
+		policy.ReplicaServing, policy.ReplicaRecovering, policy.ReplicaProbation,
+	} {
+		if r, ok := w.routeAmong(c, i, state); ok {
+			return r, true
+		}
+		if cl.unwell == 0 {
+			break
+		}
+	}
+	return 0, false
+}
+
+func (w *World) below(n int) int { return int(w.routes.Uint64() >> 32 * uint64(n) >> 32) }
+
+// routeAmong chooses among the untried replicas in one state.
+func (w *World) routeAmong(c *call, i int, state policy.ReplicaState) (int32, bool) {
+	cl := c.client
+	n := 0
+	for k := range cl.candidates {
+		if usable(c, i, &cl.candidates[k], state) {
+			n++
+		}
+	}
+	if n == 0 {
+		return 0, false
+	}
+	var skip int
+	switch w.sc.routing {
+	case routeRandom:
+		skip = w.below(n)
+	case routeShortest:
+		skip = w.below(n) // ties go round
+	}
+	start := 0
+	if w.sc.routing == routeRoundRobin {
+		start = int(w.turn % uint64(len(cl.candidates)))
+		w.turn++
+	}
+	best, least := int32(-1), 0
+	for k := range cl.candidates {
+		r := &cl.candidates[(start+k)%len(cl.candidates)]
+		if !usable(c, i, r, state) {
+			continue
+		}
+		if w.sc.routing != routeShortest {
+			if skip == 0 {
+				return r.replica, true
+			}
+			skip--
+			continue
+		}
+		length := 2 * w.replicas[r.replica].load()
+		if skip != 0 {
+			length++
+		}
+		skip--
+		if best < 0 || length < least {
+			best, least = r.replica, length
+		}
+	}
+	return best, best >= 0
+}
+
+func usable(c *call, i int, r *candidate, state policy.ReplicaState) bool {
+	if r.state != state {
+		return false
+	}
+	for k := range i {
+		if c.attempts[k].replica == r.replica {
+			return false
+		}
+	}
+	return true
+}
+
+// untried reports whether a hedge has anywhere to go.
+func (w *World) untried(c *call) bool {
+	return c.plan.Attempts() < len(w.replicas) // each attempt went to another one
+}
