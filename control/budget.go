@@ -9,7 +9,7 @@ import (
 
 const (
 	// bucketShare of the target is what calls earn. The rest pays for starting
-	// tokens: over the n calls of 10 s, bucketShare*target*n + start <= target*n.
+	// tokens: over the n calls of two windows, bucketShare*target*n + start <= target*n.
 	// A lone client of 4,000 calls with a stall in a hundred finds its stalls
 	// within 5% from .046 a call, a burst of 50 and a start of 15 at 4, 40 and 400
 	// calls in flight, also where its delay is far too short; see hedge's tests.
@@ -22,6 +22,11 @@ const (
 	minBurst  = 10
 	maxBurst  = 50
 
+	// A client's own part of its start is what the target leaves in its first two
+	// windows. With what it leaves in one, a client of 200 rps starts with 8, and
+	// in 2.5% of runs of 4,000 calls so many early stalls find no token that the
+	// p99.9 exceeds 1.6 times the best possible; with 15 in .5%.
+	startWindows = 2
 	// More than maxStart would let a fast client that ends after 4,000 calls
 	// spend more than its target.
 	minStart = 1
@@ -54,7 +59,7 @@ func unknownBudget(target float64) policy.Budget {
 // wantBudget is the bucket of each of so many clients that make callsPerWindow
 // calls in Window each, of methods that may be hedged.
 //
-// Start is what the target leaves in Window. Of its own calls a client may
+// Start is what the target leaves. Of its own calls a client may
 // spend on top of what it earns 1 - bucketShare of the target. Of the others'
 // calls, 1 - steer is free, because eligible calls are steered below the
 // target; the clients that start within the same Window share it.
@@ -62,7 +67,7 @@ func wantBudget(target, callsPerWindow, clients float64) policy.Budget {
 	perWindow := target * callsPerWindow
 	starting := math.Max(1, clients*Window.Seconds()/assumedLife.Seconds())
 	others := math.Max(0, clients-1)
-	start := (1-bucketShare)*perWindow + (1-steer)*perWindow*others/starting
+	start := startWindows*(1-bucketShare)*perWindow + (1-steer)*perWindow*others/starting
 	burst := perWindow * burstTime.Seconds() / Window.Seconds()
 	return policy.Budget{
 		Ratio: ratio(target),
