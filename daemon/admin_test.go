@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -346,7 +345,8 @@ func TestClientsAreListedByLife(t *testing.T) {
 		a, b := w.subscribe("client-1", orders.String(), ""), w.subscribe("silent", orders.String(), "")
 		defer a.close()
 		defer b.close()
-		synctest.Wait()
+		_, _, nonce := a.one()
+		a.answer(nonce, "")
 		servers := w.report(serverSource("replica-1"))
 		defer servers.close()
 
@@ -362,7 +362,7 @@ func TestClientsAreListedByLife(t *testing.T) {
 			len(old.Subscriptions) != 1 || old.Subscriptions[0].Generation.GetNumber() != 7 || old.Subscriptions[0].Current {
 			t.Errorf("the life that ended: %v", old)
 		}
-		if living.Incarnation != 2 || !living.Streaming || len(living.Subscriptions) != 1 {
+		if living.Incarnation != 2 || !living.Streaming || len(living.Subscriptions) != 1 || !living.Subscriptions[0].Current {
 			t.Errorf("the living one: %v", living)
 		}
 		if silent.Id != "silent" || silent.Streaming || len(silent.Subscriptions) != 1 {

@@ -172,8 +172,8 @@ func TestShutdownEndsIdleStreams(t *testing.T) {
 			t.Errorf("ready: %d %q", code, body)
 		}
 		d := w.d
-		if took := w.end(); took > w.cfg.ShutdownTimeout/2 {
-			t.Errorf("the shutdown took %v of at most %v", took, w.cfg.ShutdownTimeout)
+		if took := w.end(); took > time.Second/10 {
+			t.Errorf("the shutdown took %v: streams that are idle end at once", took)
 		}
 		for i := range policies {
 			if err := policies[i].failure(); status.Code(err) != codes.Unavailable {
@@ -344,8 +344,8 @@ func TestHigherEpochOfAClientIsSuperseded(t *testing.T) {
 	})
 }
 
-// store puts a policy into the state of a daemon that is down.
-func (w *world) store(p *policy.Policy) {
+// store puts a policy into the state of a daemon that is down, as key's.
+func (w *world) store(key policy.Key, p *policy.Policy) {
 	w.t.Helper()
 	st, err := state.Open(w.cfg.StateDir, w.cfg.Logger, time.Now)
 	if err != nil {
@@ -355,7 +355,7 @@ func (w *world) store(p *policy.Policy) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	st.SavePolicy(p.Key, blob)
+	st.SavePolicy(key, blob)
 	if err := st.Close(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -369,7 +369,7 @@ func TestLostNumbersContinueAboveTheStoredPolicy(t *testing.T) {
 		w.end()
 		ahead := *stored
 		ahead.Generation.Epoch += uint64(time.Hour.Milliseconds())
-		w.store(&ahead)
+		w.store(orders, &ahead)
 		w.start()
 		s := w.subscribe("node", orders.String(), "")
 		defer s.close()
@@ -391,14 +391,18 @@ func TestStoredPolicyOfNoUse(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		stored, _ := w.storedPolicy()
 		w.end()
-		bad := *stored
-		bad.Budget.Ratio = 7
-		w.store(&bad)
-		w.start()
-		s := w.subscribe("node", orders.String(), "")
-		defer s.close()
-		if p, _, _ := s.one(); len(p.Methods) != 0 || p.Generation.Compare(stored.Generation) <= 0 {
-			t.Errorf("policy %+v, want a new one without delays", p)
+		outOfBounds, foreign := *stored, *stored
+		outOfBounds.Budget.Ratio = 7
+		foreign.Key.Service = "cart"
+		for _, bad := range []*policy.Policy{&outOfBounds, &foreign} {
+			w.store(orders, bad)
+			w.start()
+			s := w.subscribe("node", orders.String(), "")
+			if p, _, _ := s.one(); len(p.Methods) != 0 || p.Generation.Compare(stored.Generation) <= 0 {
+				t.Errorf("policy %+v, want a new one without delays", p)
+			}
+			s.close()
+			w.end()
 		}
 	})
 }

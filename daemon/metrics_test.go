@@ -16,7 +16,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	hedgedv1 "github.com/hedged-project/hedged/api/hedged/v1"
+	"github.com/hedged-project/hedged/control"
 	"github.com/hedged-project/hedged/daemon/state"
+	"github.com/hedged-project/hedged/policy"
 )
 
 // What is scraped is what AdminService says of the same moment, and it is all
@@ -204,6 +206,29 @@ func TestNamesWithoutEndMakeBoundedSeries(t *testing.T) { // not parallel: it me
 			t.Errorf("%d series of replicas that are gone", n)
 		}
 	})
+}
+
+// However many replicas are out of normal service, few have series of their own;
+// the others are counted.
+func TestSeriesByReplicaAreBounded(t *testing.T) {
+	t.Parallel()
+	s := &snapshot{status: control.Status{Key: orders}}
+	for i := range 340 {
+		s.status.Replicas = append(s.status.Replicas, control.ReplicaStatus{
+			Name: fmt.Sprint(i), Policy: policy.Replica{State: policy.ReplicaProbation, Share: .02},
+		})
+	}
+	var e exposition
+	writeReplicas(&e, []scraped{scrape(s)})
+	got, err := readExposition(string(e.b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.t = t
+	if n := len(got.series["hedged_replica_share_ratio"]); n != maxReplicaSeries {
+		t.Errorf("%d series, want %d", n, maxReplicaSeries)
+	}
+	got.want("hedged_replicas", `tenant="default",service="orders",state="probation"`, 340)
 }
 
 // A method that is not reported any more has no series after a while, and makes
