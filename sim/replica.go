@@ -45,6 +45,10 @@ type replica struct {
 	work    time.Duration // done, so far
 }
 
+// quickest is the least time that a replica takes, so that time passes even where
+// callers wait for answers that cost nothing.
+const quickest = time.Microsecond
+
 // load is what it has to do, for routing that sees queues.
 func (r *replica) load() int { return r.busy + r.waits }
 
@@ -78,7 +82,7 @@ func (w *World) serve(r *replica, c *call, i int) {
 	a.state, a.begun = running, w.now
 	var d time.Duration
 	d, a.fails = w.serviceTime(c, i, a.replica)
-	w.push(event{at: w.now + d, kind: evServed, ref: attemptRef(c, i), gen: c.gen})
+	w.push(event{at: w.now + max(d, quickest), kind: evServed, ref: attemptRef(c, i), gen: c.gen})
 }
 
 // served ends an attempt's work and sends its answer.

@@ -1,0 +1,100 @@
+package hedgectl
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hedged-project/hedged/internal/cli"
+)
+
+const smallWorld = `title    small
+duration 12s
+warmup   2s
+arrivals poisson 200
+latency  file measured.txt
+stall    call 2% 500ms
+`
+
+// simulateWith runs the command and returns what it printed.
+func simulateWith(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	root := NewCommand(&out, &errs)
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetArgs(append([]string{"simulate"}, args...))
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestSimulate(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "small.txt")
+	for name, text := range map[string]string{"small.txt": smallWorld, "measured.txt": "8ms\n9ms\n10ms\n12ms\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	table, err := simulateWith(t, file, "--seeds", "2", "--compare", "none,finagle,hedged")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"small: small", "2 runs of", "p99.9", "none", "finagle", "hedged", "over 1s"} {
+		if !strings.Contains(table, want) {
+			t.Errorf("no %q in\n%s", want, table)
+		}
+	}
+	text, err := simulateWith(t, file, file, "--seeds", "2", "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []played
+	if err := json.Unmarshal([]byte(text), &all); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	if len(all) != 2 || len(all[0].Policies) != 2 || all[0].Seeds != 2 {
+		t.Fatalf("%+v", all)
+	}
+	plain := all[0].Policies[0]
+	if plain.Policy != "none" || plain.P999.Median < 500 || plain.Extra.Median != 0 || plain.Requests.Median < 1800 || plain.Busy != nil {
+		t.Errorf("%+v", plain)
+	}
+}
+
+func TestSimulateList(t *testing.T) {
+	table, err := simulateWith(t, "--list")
+	if err != nil || !strings.Contains(table, "queue-better-of-two") {
+		t.Errorf("%v in\n%s", err, table)
+	}
+	text, err := simulateWith(t, "--list", "-o", "json")
+	if err != nil || !json.Valid([]byte(text)) {
+		t.Errorf("%v in\n%s", err, text)
+	}
+}
+
+func TestSimulateUsage(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.txt")
+	if err := os.WriteFile(bad, []byte("latency constant\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ args, want string }{
+		{"", "no scenario, want the name of one"},
+		{"qeue", `did you mean "queue"?`},
+		{"queue --seeds 0", "--seeds: 0, want 1 to 1000"},
+		{"queue --compare hedgd", `--compare: policy: "hedgd" is unknown; did you mean "hedged"?`},
+		{"queue --compare none,none", `--compare: "none" is there twice`},
+		{"--list queue", `--list takes no scenario, but got "queue"`},
+		{"./nowhere.txt", "nowhere.txt"},
+		{bad, "bad.txt:1: latency: the latency is missing"},
+	} {
+		_, err := simulateWith(t, strings.Fields(c.args)...)
+		var usage *cli.UsageError
+		if !errors.As(err, &usage) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: got %v, want a usage error with %s", c.args, err, c.want)
+		}
+	}
+}
