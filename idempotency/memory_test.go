@@ -43,3 +43,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 	})
 }
+
+func TestMemoryGuard(t *testing.T) {
+	storetest.RunGuard(t, func(*testing.T) idempotency.Store { return idempotency.NewMemory(100) })
+}

@@ -43,6 +43,13 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+func TestGuard(t *testing.T) {
+	storetest.RunGuard(t, func(t *testing.T) idempotency.Store {
+		_, s := openNew(t)
+		return s
+	})
+}
+
 var users = []byte("users")
 
 // insert writes a user in the handler's transaction.

@@ -62,6 +62,13 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+func TestGuard(t *testing.T) {
+	storetest.RunGuard(t, func(t *testing.T) idempotency.Store {
+		_, s := openStore(t)
+		return s
+	})
+}
+
 func begin(t testing.TB, s idempotency.Store, call idempotency.Call) idempotency.Reservation {
 	t.Helper()
 	begun, err := s.Begin(t.Context(), call)
