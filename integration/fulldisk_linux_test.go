@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	hedgedv1 "github.com/hedged-project/hedged/api/hedged/v1"
 )
@@ -76,8 +77,8 @@ func TestFullDisk(t *testing.T) {
 	}
 	// Pushes and hedging go on.
 	was := c.stats()
-	f.slowDown(3)
-	await(t, "a longer delay reaches the client", func() bool { return c.stats().Delay[getUser] >= 2*was.Delay[getUser] })
+	f.slowDown(18)
+	await(t, "a longer delay reaches the client", func() bool { return c.stats().Delay[getUser] > 200*time.Millisecond })
 	await(t, "it goes on hedging", func() bool { return c.stats().Hedges > was.Hedges+10 })
 
 	if err := os.Remove(filler); err != nil {

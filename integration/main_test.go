@@ -35,6 +35,7 @@ func TestMain(m *testing.M) {
 // command prepares a run of hedged or hedgectl.
 func command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), commandVar+"="+name)
+	// A race-enabled process would wait for a second before it ends.
+	cmd.Env = append(os.Environ(), commandVar+"="+name, "GORACE=atexit_sleep_ms=0")
 	return cmd
 }

@@ -24,7 +24,7 @@ import (
 
 // patience is how long a test waits for what must happen. It is far above what
 // it takes, so that a loaded machine fails no test.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // process is a daemon in a process of its own.
 type process struct {

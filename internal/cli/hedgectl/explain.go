@@ -39,7 +39,7 @@ with its numbers, the one that decided, and the latest changes.`,
 
 func writeExplanation(w io.Writer, r *hedgedv1.ExplainResponse) {
 	s := r.GetService()
-	fmt.Fprintf(w, "%s is %s: %s\n", s.GetName(), modeName(s.GetPolicy().GetMode()), s.GetPolicy().GetReason().GetText())
+	fmt.Fprintf(w, "%s is %s: %s\n", s.GetName(), modeName(s.GetPolicy().GetMode()), decided(r))
 	if o := s.GetOverride(); o != nil {
 		fmt.Fprintf(w, "An operator's word: %s\n", said(o))
 	}
@@ -78,6 +78,17 @@ func writeExplanation(w io.Writer, r *hedgedv1.ExplainResponse) {
 			generation(c.GetGeneration(), s.GetPolicy().GetGeneration().GetEpoch()), about, moved, c.GetReason())
 	}
 	t.Flush()
+}
+
+// decided is what the service's deciding guard saw just now; the policy's own
+// reason has the numbers of when it was pushed.
+func decided(r *hedgedv1.ExplainResponse) string {
+	for _, g := range r.GetGuards() {
+		if g.GetDecided() && g.GetMethod() == "" {
+			return g.GetText()
+		}
+	}
+	return r.GetService().GetPolicy().GetReason().GetText()
 }
 
 // writeLoad tells what became of the calls that might have been hedged.
