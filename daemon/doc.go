@@ -3,7 +3,7 @@
 //
 // It decides nothing itself; the law of a service is package control. Read
 // daemon.go for the life cycle, then follow a sample: ingest.go (one report
-// stream), owner.go (the one goroutine that owns a service), table.go (the
-// policies in force and their publication). admin.go is the operator's API,
-// metrics.go what is scraped.
+// stream), source.go (what is remembered of a client), owner.go (the one
+// goroutine that owns a service), table.go (the policies in force and their
+// publication). admin.go is the operator's API, metrics.go what is scraped.
 package daemon

@@ -144,8 +144,12 @@ func (in *ingest) handle(ctx context.Context, src *source, req *hedgedv1.ReportR
 	if f == nil {
 		return nil, status.Error(codes.InvalidArgument, "message: want a frame after the first request")
 	}
-	src.handling.Lock()
-	defer src.handling.Unlock()
+	select {
+	case src.handling <- struct{}{}:
+		defer func() { <-src.handling }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	seq := f.GetSequence()
 	if last := src.sequence(); seq > 0 && seq <= last {
 		in.stats.duplicates.Add(1)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -97,8 +98,10 @@ func TestFrameOfABrokenStreamIsTakenFromTheNext(t *testing.T) {
 	taken := 0
 	busy := true
 	in := &ingest{ctx: t.Context(), logger: slog.New(slog.DiscardHandler), sources: map[sourceKey]*source{}}
+	broken, cancel := context.WithCancel(t.Context())
 	in.post = func(ctx context.Context, _ *report.Report) error {
 		if busy {
+			cancel()
 			<-ctx.Done()
 			return ctx.Err()
 		}
@@ -111,8 +114,6 @@ func TestFrameOfABrokenStreamIsTakenFromTheNext(t *testing.T) {
 	}
 	defer in.close(src)
 	req := &hedgedv1.ReportRequest{Message: &hedgedv1.ReportRequest_Frame{Frame: frame(1, "orders", get, 1, time.Millisecond)}}
-	broken, cancel := context.WithCancel(t.Context())
-	cancel()
 	if a, err := in.handle(broken, src, req); err == nil {
 		t.Errorf("on the broken stream: answered %v, want an error", a)
 	}
@@ -125,6 +126,37 @@ func TestFrameOfABrokenStreamIsTakenFromTheNext(t *testing.T) {
 	if taken != 1 {
 		t.Errorf("taken %d times, want once", taken)
 	}
+}
+
+// While a broken stream is not noticed, its frame may still wait for the owner
+// when it comes again on the next stream: it counts once.
+func TestFrameOnTwoStreamsOfOneSourceCountsOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		taken := 0
+		in := &ingest{ctx: t.Context(), logger: slog.New(slog.DiscardHandler), sources: map[sourceKey]*source{}}
+		in.post = func(context.Context, *report.Report) error {
+			taken++
+			time.Sleep(time.Second) // the owner is busy
+			return nil
+		}
+		src, err := in.open(report.Source{ID: "client-1", Incarnation: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := &hedgedv1.ReportRequest{Message: &hedgedv1.ReportRequest_Frame{Frame: frame(1, "orders", get, 1, time.Millisecond)}}
+		for range 2 {
+			go func() {
+				if a, err := in.handle(t.Context(), src, req); err != nil || a.Acknowledged != 1 || a.Refused != "" {
+					t.Errorf("answered %v, %v", a, err)
+				}
+			}()
+		}
+		time.Sleep(3 * time.Second)
+		if taken != 1 {
+			t.Errorf("taken %d times, want once", taken)
+		}
+	})
 }
 
 // A frame that is out of bounds is refused with field, value and bound, and

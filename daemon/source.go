@@ -36,9 +36,9 @@ type sourceKey struct {
 type source struct {
 	info report.Source
 
-	// Held while a frame is taken in: where a broken stream is not noticed yet,
-	// the frame that comes again on the next one must wait for it.
-	handling sync.Mutex
+	// Of size 1, and full while a frame is taken in: where a broken stream is not
+	// noticed yet, the frame that comes again on the next one must wait for it.
+	handling chan struct{}
 
 	mu          sync.Mutex
 	last        uint64 // highest sequence handled
@@ -115,7 +115,11 @@ func (in *ingest) open(info report.Source) (*source, error) {
 		if len(in.sources) >= maxSources {
 			return nil, status.Errorf(codes.ResourceExhausted, "source: %d are known already, want at most %d", len(in.sources), maxSources)
 		}
-		src = &source{info: info, generations: map[policy.Key]policy.Generation{}}
+		src = &source{
+			info:        info,
+			handling:    make(chan struct{}, 1),
+			generations: map[policy.Key]policy.Generation{},
+		}
 		in.sources[key] = src
 	}
 	src.mu.Lock()
