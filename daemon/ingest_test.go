@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,8 +96,7 @@ func TestFrameSentAgainCountsOnce(t *testing.T) {
 // when it comes again it counts.
 func TestFrameOfABrokenStreamIsTakenFromTheNext(t *testing.T) {
 	t.Parallel()
-	taken := 0
-	busy := true
+	taken, busy := 0, true
 	in := &ingest{ctx: t.Context(), logger: slog.New(slog.DiscardHandler), sources: map[sourceKey]*source{}}
 	broken, cancel := context.WithCancel(t.Context())
 	in.post = func(ctx context.Context, _ *report.Report) error {
@@ -145,14 +145,15 @@ func TestFrameOnTwoStreamsOfOneSourceCountsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		req := &hedgedv1.ReportRequest{Message: &hedgedv1.ReportRequest_Frame{Frame: frame(1, "orders", get, 1, time.Millisecond)}}
+		var streams sync.WaitGroup
 		for range 2 {
-			go func() {
+			streams.Go(func() {
 				if a, err := in.handle(t.Context(), src, req); err != nil || a.Acknowledged != 1 || a.Refused != "" {
 					t.Errorf("answered %v, %v", a, err)
 				}
-			}()
+			})
 		}
-		time.Sleep(3 * time.Second)
+		streams.Wait()
 		if taken != 1 {
 			t.Errorf("taken %d times, want once", taken)
 		}
