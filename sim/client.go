@@ -206,6 +206,9 @@ func (w *World) commit(c *call, i int) {
 		cl.agent.ended(c, k, w.now-a.sent, censored)
 		w.cancel(c, k)
 	}
+	if c.attempts[i].fails {
+		w.result.failed(c.start)
+	}
 	cl.agent.done(c, i)
 	if !c.eligible && c.law.Delay > 0 {
 		cl.agent.eligible(false)

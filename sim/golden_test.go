@@ -33,8 +33,8 @@ func TestGoldens(t *testing.T) {
 					return // as good as any for races
 				}
 				r := play(t, s, p, 1)
-				fmt.Fprintf(&b, "%-12s %d requests, p50 %.2f p99 %.2f p99.9 %.2f ms, over %d, extra %.3f%%, in the worst 10 s %.3f%%, delay %v, out of service %.3f\n",
-					p.Name, r.Requests, Millis(r.P50), Millis(r.P99), Millis(r.P999), r.Over, 100*r.Extra(), 100*r.Worst, r.Delay, r.Unwell)
+				fmt.Fprintf(&b, "%-12s %d requests, p50 %.2f p99 %.2f p99.9 %.2f ms, over %d, failed %d, extra %.3f%%, in the worst 10 s %.3f%%, delay %v, out of service %.3f\n",
+					p.Name, r.Requests, Millis(r.P50), Millis(r.P99), Millis(r.P999), r.Over, r.Failed, 100*r.Extra(), 100*r.Worst, r.Delay, r.Unwell)
 			}
 			file := filepath.Join("testdata", name+".golden")
 			if *update {

@@ -25,7 +25,7 @@ var oracleProbabilities = [...]float64{1, .7, .5, .35, .25, .15}
 // from p50 to p99.9 without hedging in equal steps of the logarithm, and by halving
 // the steps about the best once. It is the best that one hedge after a fixed delay
 // can do in a world that does not change; in one that does it is only a yardstick.
-// It costs some 150 runs. It returns an error only when ctx ends.
+// It costs some 150 runs at most. It returns an error only when ctx ends.
 func FindOracle(ctx context.Context, s *Scenario) (Policy, error) {
 	none, err := Run(ctx, s, Policies()[0], oracleSeed)
 	if err != nil {
@@ -35,9 +35,17 @@ func FindOracle(ctx context.Context, s *Scenario) (Policy, error) {
 	step := (to - from) / oracleSteps
 	var grid []point
 	for i := range oracleSteps {
+		delay := math.Exp(from + float64(i)*step)
+		longer, _ := none.Pooled.Exceedance(time.Duration(delay))
 		for _, q := range oracleProbabilities {
-			grid = append(grid, point{delay: math.Exp(from + float64(i)*step), probability: q})
+			// What would cost far more than the target, or next to nothing, is not tried.
+			if cost := q * longer / s.target; cost < 2 && cost > .05 {
+				grid = append(grid, point{delay, q})
+			}
 		}
+	}
+	if len(grid) == 0 { // all calls take the same time
+		grid = []point{{math.Exp(to), 1}}
 	}
 	best, err := s.best(ctx, grid)
 	if err != nil {

@@ -183,6 +183,7 @@ type oursClient struct {
 
 	inForce *policy.Policy
 	law     policy.Method // of inForce
+	valid   bool          // inForce has not outlived its valid_for
 	heard   time.Duration // of the daemon's last message
 
 	sequence   uint64
@@ -233,11 +234,20 @@ func (a *oursClient) apply(p *policy.Policy) {
 			a.c.unwell++
 		}
 	}
-	granted := a.budget.Set(p.Budget, p.Mode == policy.ModeActive)
 	a.throttle.Set(p.Throttle)
-	a.early.Set(p.Budget.Ratio)
 	a.flush(false)
-	a.l.grant(granted)
+	a.enforce(true)
+}
+
+// enforce has the policy's budget in force, or none.
+func (a *oursClient) enforce(valid bool) {
+	a.valid = valid
+	expected := 0.0
+	if valid {
+		expected = a.inForce.Budget.Ratio
+	}
+	a.early.Set(expected)
+	a.l.grant(a.budget.Set(a.inForce.Budget, valid && a.inForce.Mode == policy.ModeActive))
 }
 
 // live takes the policy out of force when nothing was heard for its valid_for,
@@ -246,23 +256,17 @@ func (a *oursClient) live() bool {
 	if a.inForce == nil {
 		return false
 	}
-	valid := a.l.w.now-a.heard < a.inForce.ValidFor
-	if !valid {
-		a.budget.Set(a.inForce.Budget, false)
-		a.early.Set(0)
+	if valid := a.l.w.now-a.heard < a.inForce.ValidFor; valid != a.valid {
+		a.enforce(valid)
 	}
-	return valid
+	return a.valid
 }
 
 func (a *oursClient) method() policy.Method {
 	if !a.live() {
 		return policy.Method{}
 	}
-	m := a.law
-	if a.inForce.Mode != policy.ModeActive {
-		m.Probability = 0
-	}
-	return m
+	return a.law
 }
 
 func (a *oursClient) sent() {
@@ -295,9 +299,7 @@ func (a *oursClient) take(c *call) answer {
 	if a.budget.Take(&c.waiter, c.plan.Late()) {
 		return goes
 	}
-	if a.l.w.now-a.heard < a.inForce.ValidFor {
-		a.l.waiting[&c.waiter] = c
-	}
+	a.l.waiting[&c.waiter] = c
 	return waits
 }
 

@@ -17,6 +17,7 @@ type Result struct {
 	Seed     uint64
 	Requests int // answered
 	Over     int // of Requests: longer than the scenario's bound
+	Failed   int // calls that ended in a failure; they count as answered
 	Calls    uint64
 	Eligible uint64 // of Calls: pending at their delay
 	Hedges   uint64
@@ -76,6 +77,12 @@ func (r *Result) unwell(now time.Duration, n int) {
 	if now >= r.warmup {
 		r.Unwell += float64(n)
 		r.looks++
+	}
+}
+
+func (r *Result) failed(start time.Duration) {
+	if start >= r.warmup {
+		r.Failed++
 	}
 }
 

@@ -98,7 +98,7 @@ func policyList() string {
 	for _, p := range sim.Policies() {
 		fmt.Fprintf(&b, "  %-14s%s\n", p.Name, p.Text)
 	}
-	fmt.Fprintf(&b, "  %-14sthe best fixed delay and probability, looked for in some 150 more runs\n", sim.OracleName)
+	fmt.Fprintf(&b, "  %-14sthe best fixed delay and probability, looked for in up to 150 more runs\n", sim.OracleName)
 	return b.String()
 }
 
@@ -203,6 +203,7 @@ type playedPolicy struct {
 	Extra      spread  `json:"extra"`
 	Worst10s   spread  `json:"worst_10s_extra"`
 	Over       spread  `json:"over_bound"`
+	Failed     spread  `json:"failed"`
 	Probation  spread  `json:"replicas_out_of_service"`
 	Busy       *spread `json:"busy,omitempty"` // of workers; absent where they have no limit
 }
@@ -278,6 +279,7 @@ func outcome(s *simulation, sc *sim.Scenario, rows []sim.Row) played {
 			Extra:      of((*sim.Result).Extra),
 			Worst10s:   of(func(r *sim.Result) float64 { return r.Worst }),
 			Over:       of(func(r *sim.Result) float64 { return float64(r.Over) }),
+			Failed:     of(func(r *sim.Result) float64 { return float64(r.Failed) }),
 			Probation:  of(func(r *sim.Result) float64 { return r.Unwell }),
 		}
 		if busy := of(func(r *sim.Result) float64 { return r.Busy }); !math.IsNaN(busy.Median) {
@@ -293,16 +295,16 @@ func writePlayed(w io.Writer, p *played) {
 	fmt.Fprintf(w, "%s of %.0f requests; latencies in ms; target %.3g%%; median over seeds, least-most in brackets\n\n",
 		plural(p.Seeds, "run"), p.Policies[0].Requests.Median, 100*p.Target)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(t, "policy\tp50\tp99\tp99.9\t\tpooled\textra\tworst 10 s\t\tover %gs\tout of service\tbusy\t\n", p.Bound/1000)
+	fmt.Fprintf(t, "policy\tp50\tp99\tp99.9\t\tpooled\textra\tworst 10 s\t\tover %gs\tfailed\tout of service\tbusy\t\n", p.Bound/1000)
 	for _, r := range p.Policies {
 		busy := "-"
 		if r.Busy != nil {
 			busy = fmt.Sprintf("%.1f%%", 100*r.Busy.Median)
 		}
-		fmt.Fprintf(t, "%s\t%.1f\t%.1f\t%.1f\t[%.1f-%.1f]\t%.1f\t%.2f%%\t%.2f%%\t[%.2f-%.2f]\t%.0f\t%.2f\t%s\t\n",
+		fmt.Fprintf(t, "%s\t%.1f\t%.1f\t%.1f\t[%.1f-%.1f]\t%.1f\t%.2f%%\t%.2f%%\t[%.2f-%.2f]\t%.0f\t%.0f\t%.2f\t%s\t\n",
 			r.Policy, r.P50.Median, r.P99.Median, r.P999.Median, r.P999.Least, r.P999.Most, r.PooledP999,
 			100*r.Extra.Median, 100*r.Worst10s.Median, 100*r.Worst10s.Least, 100*r.Worst10s.Most,
-			r.Over.Median, r.Probation.Median, busy)
+			r.Over.Median, r.Failed.Median, r.Probation.Median, busy)
 	}
 	t.Flush()
 	for _, r := range p.Policies {

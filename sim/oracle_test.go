@@ -1,0 +1,22 @@
+package sim
+
+import (
+	"fmt"
+	"testing"
+)
+
+// The search finds what theory says: with 1% stalls of a second and 5% to spend,
+// the best delay is a little below the 95th percentile of 5 to 15 ms, and every
+// eligible call is hedged.
+func TestOracle(t *testing.T) {
+	s := world(t, "latency uniform 5ms 15ms\nstall call 1%% 1s\narrivals poisson 4000\nwarmup 0s\nduration %ds", max(sized(12_000)/4000, 1))
+	p, err := FindOracle(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := play(t, s, p, 1)
+	near(t, fmt.Sprintf("p99.9 of %s", p.Text), Millis(r.P999), 28.7, .05)
+	if x := r.Extra(); !raceEnabled && (x > .055 || x < .03) {
+		t.Errorf("extra load %.4f of %s, want at most about .05", x, p.Text)
+	}
+}
