@@ -23,8 +23,7 @@ func always(string) bool { return true }
 
 // invoke passes a call through the interceptor and returns the keys that two
 // attempts behind it carry.
-func invoke(t *testing.T, guarded func(string) bool, ctx context.Context) (sent [2][]string, err error) {
-	t.Helper()
+func invoke(ctx context.Context, guarded func(string) bool) (sent [2][]string, err error) {
 	attempt := 0
 	behind := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
 		md, _ := metadata.FromOutgoingContext(ctx)
@@ -62,7 +61,7 @@ func TestClientInterceptor(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			sent, err := invoke(t, test.guarded, test.ctx)
+			sent, err := invoke(test.ctx, test.guarded)
 			if status.Code(err) != test.code {
 				t.Fatalf("the call ended with %v, want %v", err, test.code)
 			}
@@ -78,8 +77,8 @@ func TestClientInterceptor(t *testing.T) {
 			}
 		})
 	}
-	one, _ := invoke(t, always, ctx)
-	two, _ := invoke(t, always, ctx)
+	one, _ := invoke(ctx, always)
+	two, _ := invoke(ctx, always)
 	if one[0][0] == two[0][0] {
 		t.Errorf("two calls share the key %s", one[0][0])
 	}

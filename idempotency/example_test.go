@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -20,7 +19,7 @@ import (
 func Example_http() {
 	guard, err := idempotency.New(idempotency.NewMemory(10_000), idempotency.Options{})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	users := 0
 	server := httptest.NewServer(guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -37,11 +36,11 @@ func Example_http() {
 	for _, name := range []string{"ann", "ann", "bob"} {
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, strings.NewReader(name))
 		if err != nil {
-			log.Fatal(err)
+			panic(err)
 		}
 		resp, err := client.Do(r)
 		if err != nil {
-			log.Fatal(err)
+			panic(err)
 		}
 		body, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
@@ -64,7 +63,7 @@ func Example_grpc() {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithChainUnaryInterceptor(idempotency.UnaryClientInterceptor(guarded)))
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer conn.Close()
 
@@ -72,7 +71,7 @@ func Example_grpc() {
 		Caller: idempotency.PeerIdentity, // needs client certificates
 	})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	server := grpc.NewServer(
 		grpc.ChainUnaryInterceptor(guard.UnaryServerInterceptor()),

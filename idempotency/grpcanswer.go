@@ -87,7 +87,7 @@ func (a *grpcAnswer) encode(withheld map[string]bool) []byte {
 func decodeGRPC(kept []byte) (*grpcAnswer, error) {
 	switch {
 	case bytes.Equal(kept, notKept()):
-		return nil, nil //nolint:nilnil // there is no answer, and no fault
+		return nil, nil
 	case len(kept) == 0 || kept[0] != formGRPC:
 		return nil, fmt.Errorf("%w: it is not one of gRPC", errDamaged)
 	}

@@ -108,7 +108,6 @@ func (g *Guard) run(ctx context.Context, res Reservation, handle func(context.Co
 	handling, cancel := context.WithCancelCause(res.Context(ctx))
 	defer cancel(nil)
 	beat := startHeartbeat(res, g.o.Lease, func() { cancel(ErrLost) })
-	out := result{verdict: release}
 	returned := false
 	defer func() {
 		if !returned {
@@ -116,7 +115,7 @@ func (g *Guard) run(ctx context.Context, res Reservation, handle func(context.Co
 			g.release(ctx, res)
 		}
 	}()
-	out = handle(handling)
+	out := handle(handling)
 	returned = true
 	beat.stop()
 

@@ -147,7 +147,7 @@ func writeRefusal(w http.ResponseWriter, err error) {
 		// What the store says of itself is for the log.
 		detail = r.title
 	}
-	body, _ := json.Marshal(map[string]any{"title": r.title, "status": r.status, "detail": detail}) //nolint:errchkjson // strings and a number
+	body, _ := json.Marshal(map[string]any{"title": r.title, "status": r.status, "detail": detail}) // strings and a number
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")

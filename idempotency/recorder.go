@@ -45,7 +45,7 @@ func (a *httpAnswer) encode(withheld map[string]bool) []byte {
 func decodeHTTP(kept []byte) (*httpAnswer, error) {
 	switch {
 	case bytes.Equal(kept, notKept()):
-		return nil, nil //nolint:nilnil // there is no answer, and no fault
+		return nil, nil
 	case len(kept) == 0 || kept[0] != formHTTP:
 		return nil, fmt.Errorf("%w: it is not one of HTTP", errDamaged)
 	}

@@ -23,7 +23,7 @@ var (
 	ErrNotCommitted = errors.New("the transaction was not committed")
 )
 
-// ErrFull: the store can take no further key before old ones expire.
+// ErrFull says that the store can take no further key before old ones expire.
 var ErrFull = errors.New("the store is full")
 
 // Store keeps, by ID, who runs a call and what its answer was. Its methods may

@@ -35,7 +35,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		key = NewKey()
 	} else if err := ValidateKey(key); err != nil {
 		if r.Body != nil {
-			r.Body.Close() //nolint:errcheck // the request fails for another reason
+			r.Body.Close()
 		}
 		return nil, err
 	}

@@ -56,7 +56,7 @@ var rules = []struct {
 		outside: []string{grpc, pb, envoy, status},
 	},
 	{pkg: "client/local", imports: []string{"client", "control", "report", "policy", "estimator"}, later: true},
-	{pkg: "idempotency", imports: []string{"policy"}, outside: []string{grpc, bbolt}, later: true},
+	{pkg: "idempotency", outside: []string{grpc, pb, bbolt}},
 	{pkg: "storage", never: []string{"xds"}},
 	{pkg: "storage/bolt", imports: []string{"storage"}, outside: []string{bbolt}, never: []string{"xds"}},
 	{pkg: "storage/storagetest", imports: []string{"storage"}, outside: []string{"pgregory.net/rapid"}, never: []string{"xds"}},

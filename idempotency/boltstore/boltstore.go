@@ -85,7 +85,7 @@ func (s *Store) begin(ctx context.Context, call idempotency.Call) (begun idempot
 		return begun, err
 	}
 	res := &reservation{store: s, call: call}
-	rand.Read(res.owner[:]) //nolint:errcheck // it never returns an error
+	rand.Read(res.owner[:])
 	err = s.db.Update(func(tx *bbolt.Tx) error {
 		now, t := time.Now(), s.table(tx)
 		rec, _, err := t.get(call.ID)
@@ -130,7 +130,7 @@ func (r record) state(call idempotency.Call, now time.Time) idempotency.Begun {
 
 type txContext struct{}
 
-// ErrNoReservation: the context is not that of a handler which runs under a
+// ErrNoReservation says that the context is not that of a handler which runs under a
 // reservation of this package, or the reservation has ended.
 var ErrNoReservation = errors.New("no reservation of boltstore in the context")
 

@@ -2,7 +2,6 @@ package boltstore_test
 
 import (
 	"fmt"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -19,21 +18,21 @@ import (
 func ExampleTx() {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer os.RemoveAll(dir)
 	db, err := bbolt.Open(filepath.Join(dir, "orders.db"), 0o600, nil)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer db.Close()
 	store, err := boltstore.New(db, "idempotency")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	guard, err := idempotency.New(store, idempotency.Options{})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 
 	save := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

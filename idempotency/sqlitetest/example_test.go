@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -43,28 +42,28 @@ func saveUser(db *sql.DB) http.HandlerFunc {
 func Example() {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer os.RemoveAll(dir)
 	db, err := sql.Open("sqlite", dsn(filepath.Join(dir, "users.db")))
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer db.Close()
 	ctx := context.Background()
 	if _, err := db.ExecContext(ctx, "CREATE TABLE users (id INTEGER PRIMARY KEY, email TEXT)"); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	store, err := sqlstore.New(db, sqlstore.Options{})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	if err := store.CreateTable(ctx); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	guard, err := idempotency.New(store, idempotency.Options{})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	server := httptest.NewServer(guard.Handler(saveUser(db)))
 	defer server.Close()
@@ -76,7 +75,7 @@ func Example() {
 		r, _ := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/users", strings.NewReader(email))
 		resp, err := client.Do(r)
 		if err != nil {
-			log.Fatal(err)
+			panic(err)
 		}
 		defer resp.Body.Close()
 		body, _ := io.ReadAll(resp.Body)
@@ -87,7 +86,7 @@ func Example() {
 	}
 	users := func(email string) (n int) {
 		if err := db.QueryRowContext(ctx, "SELECT count(*) FROM users WHERE email = ?", email).Scan(&n); err != nil {
-			log.Fatal(err)
+			panic(err)
 		}
 		return n
 	}

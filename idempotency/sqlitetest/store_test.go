@@ -156,7 +156,8 @@ func TestLostLeaseHasNoEffect(t *testing.T) {
 				t.Fatal(err)
 			}
 			err := res.Finish(t.Context(), []byte("a"))
-			if res == first && !(errors.Is(err, idempotency.ErrLost) && errors.Is(err, idempotency.ErrNotCommitted)) {
+			undone := errors.Is(err, idempotency.ErrLost) && errors.Is(err, idempotency.ErrNotCommitted)
+			if res == first && !undone {
 				t.Errorf("Finish of the lost lease = %v, want ErrLost and ErrNotCommitted", err)
 			}
 			if res == second && err != nil {

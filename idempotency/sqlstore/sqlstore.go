@@ -103,7 +103,7 @@ func (s *Store) Begin(ctx context.Context, call idempotency.Call) (idempotency.B
 
 func (s *Store) begin(ctx context.Context, call idempotency.Call) (idempotency.Begun, error) {
 	var owner [16]byte
-	rand.Read(owner[:]) //nolint:errcheck // it never returns an error
+	rand.Read(owner[:])
 	res := &reservation{
 		store: s, ttl: call.TTL,
 		id: hex.EncodeToString(call.ID[:]), owner: hex.EncodeToString(owner[:]),
@@ -191,7 +191,7 @@ func (s *Store) purge(ctx context.Context, now time.Time) {
 
 type txContext struct{}
 
-// ErrNoReservation: the context is not that of a handler which runs under a
+// ErrNoReservation says that the context is not that of a handler which runs under a
 // reservation of this package, or the reservation has ended.
 var ErrNoReservation = errors.New("no reservation of sqlstore in the context")
 

@@ -276,14 +276,14 @@ func rawLines(t *testing.T, server *httptest.Server) (lines []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close() //nolint:errcheck // it was read to its end
+	defer conn.Close()
 	fmt.Fprintf(conn, "POST /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\nIdempotency-Key: k\r\nContent-Length: 0\r\n\r\n")
 	for r := bufio.NewReader(conn); ; {
 		line, err := r.ReadString('\n')
 		if line != "" && !strings.HasPrefix(line, "Date:") {
 			lines = append(lines, strings.TrimSuffix(line, "\r\n"))
 		}
-		if err == io.EOF { //nolint:errorlint // bufio returns it bare
+		if err == io.EOF {
 			return lines
 		}
 		if err != nil {

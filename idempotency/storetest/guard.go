@@ -180,7 +180,7 @@ func DialGRPC(t testing.TB, g *idempotency.Guard, serve func(ctx context.Context
 	for _, method := range []string{"A", "B"} {
 		desc.Methods = append(desc.Methods, grpc.MethodDesc{
 			MethodName: method,
-			Handler: func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) { //nolint:revive // gRPC's signature
+			Handler: func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 				req := new(text)
 				if err := dec(req); err != nil {
 					return nil, err
