@@ -136,7 +136,7 @@ func TestFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct{ line, want string }{
-		{"hedgectl status --daemon " + closed, `the daemon at ` + closed + ` does not answer: .*refused\nIs it running\? Start it with 'hedged', or name its address with --daemon`},
+		{"hedgectl status --daemon " + closed, `the daemon at ` + closed + ` does not answer: .*refused\nIs it running\? Start it with 'hedged', or name the address of its gRPC port with --daemon`},
 		{"hedgectl status -o json --daemon " + closed, `does not answer`},
 		{"hedgectl explain users --daemon " + closed, `does not answer`},
 		{"hedgectl watch --daemon " + closed, `does not answer`},
@@ -144,7 +144,7 @@ func TestFailures(t *testing.T) {
 		{"hedgectl status --timeout 100ms --daemon " + silentPort(t), `did not answer within 100ms`},
 		{"hedged --grpc 127.0.0.1:0 --http 127.0.0.1:0 --state-dir " + file, `state.*` + file + `.*not a directory`},
 		{"hedged --grpc 127.0.0.1:0 --http 127.0.0.1:0 --state-dir /proc/hedged", `state.*/proc/hedged`},
-		{"hedged --http 127.0.0.1:0 --state-dir " + t.TempDir() + " --grpc " + silentPort(t), `address already in use`},
+		{"hedged --http 127.0.0.1:0 --state-dir " + t.TempDir() + " --grpc " + silentPort(t), `address already in use\nIs a daemon running already\? Choose another port with --grpc or --http`},
 	} {
 		t.Run(tt.line, func(t *testing.T) {
 			t.Parallel()
@@ -251,7 +251,7 @@ func TestOperator(t *testing.T) {
 	expect("shadow users", 0, `^users: shadow; changed default/users\n$`, `^$`)
 	expect("off --all", 0, `^every service: off; changed default/users\n$`, `^$`)
 	expect("status", 0, `ALL SERVICES: off, said`, `^$`)
-	expect("off --all", 0, `^every service: off, as it was\n$`, `^$`)
+	expect("off --all", 0, `^every service: off; no policy changed\n$`, `^$`)
 
 	// A kill switch with a typo in its name stops nothing, and says so.
 	expect("off usres", 0, `^usres: off`, `warning: no client has reported service "usres" lately; in use: default/users`)

@@ -29,7 +29,7 @@ func TestSecondDaemon(t *testing.T) {
 	begun := time.Now()
 	got := run(t, "hedged", "--state-dir", dir, "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0")
 	took := time.Since(begun)
-	if got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, filepath.Join(dir, state.StoreFile)) {
+	if got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, filepath.Join(dir, state.StoreFile)) || !strings.Contains(got.stderr, "--state-dir") {
 		t.Errorf("a second daemon: %+v", got)
 	}
 	t.Logf("the second daemon gave up after %v: %s", took.Round(time.Millisecond), strings.TrimSpace(got.stderr))

@@ -70,7 +70,7 @@ var rules = []struct {
 		outside: []string{grpc, pb, gcp, metrics, xsync},
 		never:   []string{"client", "idempotency", "internal/demo", "sim"},
 	},
-	{pkg: "sim", imports: []string{"control", "report", "estimator", "hedge", "policy"}, later: true},
+	{pkg: "sim", imports: []string{"control", "report", "estimator", "hedge", "policy"}},
 	{pkg: "internal/demo", imports: []string{anything}, outside: []string{anything}},
 	{pkg: "internal/cli", imports: []string{anything}, outside: []string{anything}},
 	{pkg: "internal/cli/hedged", imports: []string{anything}, outside: []string{anything}, never: []string{"client", "internal/demo", "sim"}},

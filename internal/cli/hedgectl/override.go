@@ -131,7 +131,7 @@ func writeOutcome(w io.Writer, name string, all bool, args []string, r *hedgedv1
 		what = args[0]
 	}
 	if len(r.GetChanged()) == 0 {
-		fmt.Fprintf(w, "%s: %s, as it was\n", what, name)
+		fmt.Fprintf(w, "%s: %s; no policy changed\n", what, name)
 		return
 	}
 	fmt.Fprintf(w, "%s: %s; changed %s\n", what, name, some(r.GetChanged()))

@@ -113,7 +113,7 @@ func (o *options) told(err error) error {
 	}
 	switch st.Code() {
 	case codes.Unavailable:
-		return fmt.Errorf("the daemon at %s does not answer: %s\nIs it running? Start it with 'hedged', or name its address with --daemon", o.daemon, plain(st.Message()))
+		return fmt.Errorf("the daemon at %s does not answer: %s\nIs it running? Start it with 'hedged', or name the address of its gRPC port with --daemon", o.daemon, plain(st.Message()))
 	case codes.DeadlineExceeded:
 		return fmt.Errorf("the daemon at %s did not answer within %v\nIs that its gRPC port? 'hedged' prints it when it is ready", o.daemon, o.timeout)
 	case codes.Canceled:

@@ -3,18 +3,21 @@ package hedged
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hedged-project/hedged/control"
 	"github.com/hedged-project/hedged/daemon"
 	"github.com/hedged-project/hedged/internal/cli"
+	"github.com/hedged-project/hedged/storage/bolt"
 )
 
 // Ready is the one line of JSON that the daemon prints on standard output once
@@ -59,7 +62,7 @@ Switch it on with 'hedgectl on SERVICE'.`,
 			}
 			d, err := daemon.New(cfg)
 			if err != nil {
-				return err
+				return hinted(err)
 			}
 			ready := Ready{
 				Ready: true, GRPC: d.GRPCAddr(), HTTP: d.HTTPAddr(),
@@ -81,6 +84,18 @@ Switch it on with 'hedgectl on SERVICE'.`,
 	f.DurationVar(&cfg.ShutdownTimeout, "shutdown-timeout", cfg.ShutdownTimeout, "longest `TIME` from SIGTERM to the end, more than 0s and at most 5m")
 	f.TextVar(&level, "log-level", level, "least `LEVEL` to log: debug, info, warn or error")
 	return cmd
+}
+
+// hinted says what to do about what another process has.
+func hinted(err error) error {
+	switch {
+	case errors.Is(err, bolt.ErrLocked):
+		return fmt.Errorf("%w\nIs a daemon running already? A second one needs another directory: --state-dir", err)
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%w\nIs a daemon running already? Choose another port with --grpc or --http", err)
+	default:
+		return err
+	}
 }
 
 // flagged names the flag in an error that names a field of daemon.Config.
