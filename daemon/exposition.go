@@ -1,40 +1,57 @@
 package daemon
 
 import (
-	"strconv"
+	"bytes"
+	"fmt"
 	"strings"
+
+	"github.com/VictoriaMetrics/metrics"
 )
 
 // exposition builds metric families in Prometheus' text format, version 0.0.4.
 type exposition struct {
-	b    []byte
-	name string // of the family begun last
+	text    bytes.Buffer
+	name    string // of the family begun last
+	scratch []byte
 }
 
-// family begins a family. kind is gauge or counter; help has no line breaks.
+// family begins a family. kind is gauge, counter or untyped; help has no line
+// breaks. The library's own metadata has no text for HELP.
 func (e *exposition) family(name, kind, help string) {
 	e.name = name
-	e.b = append(e.b, "# HELP "+name+" "+help+"\n# TYPE "+name+" "+kind+"\n"...)
+	fmt.Fprintf(&e.text, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 }
 
 // sample adds a series to the family. set is made by labels, or empty; more is
 // up to one pair of label and value beyond it.
 func (e *exposition) sample(set string, v float64, more ...string) {
-	e.b = append(e.b, e.name...)
+	name := append(e.scratch[:0], e.name...)
 	if set != "" || len(more) > 0 {
-		e.b = append(e.b, '{')
-		e.b = append(e.b, set...)
-		if len(more) > 0 {
-			if set != "" {
-				e.b = append(e.b, ',')
-			}
-			e.b = append(e.b, labels(more...)...)
+		name = append(append(name, '{'), set...)
+		if set != "" && len(more) > 0 {
+			name = append(name, ',')
 		}
-		e.b = append(e.b, '}')
+		name = append(appendLabels(name, more), '}')
 	}
-	e.b = append(e.b, ' ')
-	e.b = strconv.AppendFloat(e.b, v, 'g', -1, 64)
-	e.b = append(e.b, '\n')
+	e.scratch = name
+	metrics.WriteGaugeFloat64(&e.text, string(name), v) // a counter's line is no different
+}
+
+// process adds what the library knows of the process and of Go's runtime.
+func (e *exposition) process() {
+	var lines bytes.Buffer
+	metrics.WriteProcessMetrics(&lines)
+	for line := range strings.Lines(lines.String()) {
+		name := line[:strings.IndexAny(line, "{ ")]
+		if name != e.name {
+			kind := "untyped" // the library's names say no more
+			if strings.HasSuffix(name, "_total") {
+				kind = "counter"
+			}
+			e.family(name, kind, "Of the process, by VictoriaMetrics/metrics.")
+		}
+		e.text.WriteString(line)
+	}
 }
 
 // one adds a family of one series without labels.
@@ -44,18 +61,17 @@ func (e *exposition) one(name, kind, help string, v float64) {
 }
 
 // labels formats pairs of label and value.
-func labels(pairs ...string) string {
-	var b strings.Builder
+func labels(pairs ...string) string { return string(appendLabels(nil, pairs)) }
+
+func appendLabels(b []byte, pairs []string) []byte {
 	for i := 0; i < len(pairs); i += 2 {
 		if i > 0 {
-			b.WriteByte(',')
+			b = append(b, ',')
 		}
-		b.WriteString(pairs[i])
-		b.WriteString(`="`)
-		_, _ = labelEscaper.WriteString(&b, pairs[i+1]) // a Builder never fails
-		b.WriteByte('"')
+		b = append(append(b, pairs[i]...), `="`...)
+		b = append(append(b, labelEscaper.Replace(pairs[i+1])...), '"')
 	}
-	return b.String()
+	return b
 }
 
 var labelEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)

@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"runtime"
-
 	"github.com/hedged-project/hedged/control"
 	"github.com/hedged-project/hedged/policy"
 )
@@ -73,7 +71,7 @@ func (d *Daemon) metrics() []byte {
 	d.writeStreams(&e)
 	d.writeStorage(&e)
 	d.writeProcess(&e)
-	return e.b
+	return e.text.Bytes()
 }
 
 func writeServiceGauges(e *exposition, services []scraped) {
@@ -243,12 +241,5 @@ func (d *Daemon) writeStorage(e *exposition) {
 func (d *Daemon) writeProcess(e *exposition) {
 	e.family("hedged_build_info", "gauge", "Version of the daemon; always 1.")
 	e.sample("", 1, "version", d.cfg.Version)
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	e.one("process_start_time_seconds", "gauge", "Unix time at the start.", float64(d.started.UnixMilli())/1000)
-	e.one("go_goroutines", "gauge", "Goroutines.", float64(runtime.NumGoroutine()))
-	e.one("go_memstats_heap_alloc_bytes", "gauge", "Heap in use or not yet swept.", float64(m.HeapAlloc))
-	e.one("go_memstats_sys_bytes", "gauge", "Memory obtained from the system.", float64(m.Sys))
-	e.one("go_memstats_alloc_bytes_total", "counter", "Bytes ever allocated on the heap.", float64(m.TotalAlloc))
-	e.one("go_gc_cycles_total", "counter", "Garbage collections.", float64(m.NumGC))
+	e.process()
 }

@@ -19,7 +19,7 @@ type exposed struct {
 
 var (
 	familyName = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
-	labelPair  = regexp.MustCompile(`^([a-z_][a-z0-9_]*)="((?:[^"\\\n]|\\\\|\\"|\\n)*)"(,|$)`)
+	labelPair  = regexp.MustCompile(`^([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\\\|\\"|\\n)*)"(, ?|$)`)
 )
 
 // metrics scrapes the daemon.
@@ -60,7 +60,7 @@ func readExposition(text string) (exposed, error) {
 		}
 		if rest, ok := strings.CutPrefix(line, "# TYPE "); ok {
 			name, kind, _ := strings.Cut(rest, " ")
-			if name != helped || kind != "gauge" && kind != "counter" {
+			if name != helped || kind != "gauge" && kind != "counter" && kind != "untyped" {
 				return fail("TYPE without its HELP, or of an unknown kind")
 			}
 			if total := strings.HasSuffix(name, "_total"); total != (kind == "counter") {
