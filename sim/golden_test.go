@@ -60,7 +60,7 @@ func TestSameSeedSameFigures(t *testing.T) {
 stall call 1%% 500ms
 stall replica 30%% 100ms every 5s for 500ms
 clients 30 life 5s
-arrivals poisson 500
+arrivals poisson %d
 replicas 4 workers 5
 routing better-of-two
 network 200us jitter 200us
@@ -73,10 +73,10 @@ at 10s freeze 500ms
 at 12s fail 10%%
 at 14s clients 10
 at 15s daemon down
-at 17s daemon up`)
+at 17s daemon up`, sized(2500)/5)
 	run := func(cpus int) []Row {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cpus))
-		rows, err := Compare(t.Context(), s, Policies(), 3, 7, nil)
+		rows, err := Compare(t.Context(), s, Policies(), 2, 7, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

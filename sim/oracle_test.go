@@ -9,7 +9,8 @@ import (
 // the best delay is a little below the 95th percentile of 5 to 15 ms, and every
 // eligible call is hedged.
 func TestOracle(t *testing.T) {
-	s := world(t, "latency uniform 5ms 15ms\nstall call 1%% 1s\narrivals poisson 4000\nwarmup 0s\nduration %ds", max(sized(12_000)/4000, 1))
+	t.Parallel()
+	s := world(t, "latency uniform 5ms 15ms\nstall call 1%% 1s\narrivals poisson %d\nwarmup 0s\nduration 3s", sized(4000))
 	p, err := FindOracle(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)

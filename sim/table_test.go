@@ -10,7 +10,7 @@ import (
 // find races only.
 func sized(calls int) int {
 	if raceEnabled {
-		return calls / 20
+		return calls / 50
 	}
 	return calls
 }
@@ -62,6 +62,7 @@ func near(t *testing.T, what string, got, want, share float64) {
 // A budget of just the share that stalls is left out: its delay jumps between the
 // two sides of the cliff by chance.
 func TestIndependentCalls(t *testing.T) {
+	t.Parallel()
 	const uniform = "latency uniform 5ms 15ms\nstall call %g%% 1s"
 	for _, c := range []struct {
 		model     string
@@ -79,9 +80,8 @@ func TestIndependentCalls(t *testing.T) {
 		{"latency pareto 1.5 2ms", "windowed", 1, 42.5, 50.9},
 		{"latency pareto 1.5 2ms", "windowed", 5, 19.2, 28.8},
 	} {
-		calls := sized(400_000)
-		s := world(t, "%s\ntarget %g%%\narrivals poisson 10000\nduration %ds\nwarmup 10s",
-			c.model, c.budget, 10+calls/10_000)
+		s := world(t, "%s\ntarget %g%%\narrivals poisson %d\nduration 40s\nwarmup 5s",
+			c.model, c.budget, sized(10_000))
 		r := play(t, s, under(t, c.policy), 1)
 		what := fmt.Sprintf("%s, %s at %g%%", c.model, c.policy, c.budget)
 		if c.p99 > 0 {
@@ -96,6 +96,7 @@ func TestIndependentCalls(t *testing.T) {
 // With one worker, exponential service and nothing else the time in the system is
 // exponential too, with the mean 1 / (mu - lambda): what the queue must give.
 func TestQueueAgainstTheory(t *testing.T) {
+	t.Parallel()
 	s := world(t, "latency exponential 10ms\nreplicas 1 workers 1\narrivals poisson 50\nwarmup 100s\nduration %ds", 100+sized(1_500_000)/50)
 	r := play(t, s, under(t, "none"), 1)
 	mean := 1 / (100. - 50)
@@ -110,6 +111,7 @@ func TestQueueAgainstTheory(t *testing.T) {
 // standard deviation of some 8 to 16%. What these sizes allow is 3% for better
 // routing; runs of millions of calls agree within 3% there too.
 func TestQueues(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		routing   string
 		busy      float64
@@ -141,6 +143,7 @@ func TestQueues(t *testing.T) {
 // The article's table: a hundred thousand single calls, hedged after the p95 that
 // was measured once. A call is slow when it takes more than a second.
 func TestArticle(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		stall         string
 		plain, hedged float64 // share of slow calls
@@ -172,6 +175,7 @@ func TestArticle(t *testing.T) {
 
 // A request to n servers is slow when one of them is: 1 - .99^n.
 func TestFanout(t *testing.T) {
+	t.Parallel()
 	for n, want := range map[int]float64{1: .01, 2: .02, 10: .096, 50: .395, 100: .634, 500: .993} {
 		requests := sized(200_000) / max(n/2, 2)
 		s := world(t, "fanout %d\nlatency uniform 5ms 15ms\nstall call 1%% 1s\nwarmup 0s\narrivals poisson %d\nduration 10s", n, requests/10)
