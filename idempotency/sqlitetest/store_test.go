@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -194,6 +196,54 @@ func TestFailedCommit(t *testing.T) {
 		t.Errorf("%d children, want 0", n)
 	}
 	begin(t, s, storetest.Call(1, 1))
+}
+
+// The table decides between copies that have all read the same before any wrote:
+// that there is no row, or one whose lease ran out.
+func TestCopiesThatReadTheSame(t *testing.T) {
+	for _, abandoned := range []bool{false, true} {
+		t.Run(fmt.Sprintf("abandoned=%v", abandoned), func(t *testing.T) {
+			const copies = 10
+			db, s := openStore(t)
+			call := storetest.Call(1, 1)
+			if abandoned {
+				short := call
+				short.Lease = time.Millisecond
+				begin(t, s, short)
+				time.Sleep(2 * time.Millisecond) // SQLite's locks and bubbles do not mix
+			}
+			// While another writes, they can read, but wait to write.
+			writer, err := db.Begin()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var (
+				wg      sync.WaitGroup
+				granted atomic.Int64
+			)
+			for range copies {
+				wg.Go(func() {
+					begun, err := s.Begin(t.Context(), call)
+					if err != nil {
+						t.Errorf("Begin: %v", err)
+					}
+					if begun.State == idempotency.Granted {
+						granted.Add(1)
+					}
+				})
+			}
+			for db.Stats().InUse < 1+copies {
+				time.Sleep(time.Millisecond) // real time: SQLite has no event for it
+			}
+			if err := writer.Rollback(); err != nil {
+				t.Fatal(err)
+			}
+			wg.Wait()
+			if n := granted.Load(); n != 1 {
+				t.Errorf("%d copies were granted, want 1", n)
+			}
+		})
+	}
 }
 
 // Expired rows go as new keys come, in batches.
