@@ -81,15 +81,14 @@ func (w *World) routeAmong(c *call, i int, state policy.ReplicaState) (int32, bo
 		skip = w.below(n)
 	case routeShortest:
 		skip = w.below(n) // ties go round
-	}
-	start := 0
-	if w.sc.routing == routeRoundRobin {
-		start = int(w.turn % uint64(len(cl.candidates)))
-		w.turn++
+	case routeRoundRobin:
+		turn := &w.turns[min(i, 1)]
+		skip = int(*turn % uint64(n))
+		*turn++
 	}
 	best, least := int32(-1), 0
 	for k := range cl.candidates {
-		r := &cl.candidates[(start+k)%len(cl.candidates)]
+		r := &cl.candidates[k]
 		if !usable(c, i, r, state) {
 			continue
 		}

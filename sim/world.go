@@ -46,9 +46,10 @@ type World struct {
 	// Each matter has its own source of chance, so that two policies meet the
 	// same arrivals, changes, clients and primaries.
 	arrive, fate, change, work, routes, ways *rand.Rand
-	random                                   func() uint64 // routes
-	turn                                     uint64        // of round robin
-	tried                                    []candidate
+
+	random func() uint64 // routes
+	turns  [2]uint64     // of round robin: primaries, hedges
+	tried  []candidate   // of the call that is routed
 
 	result *Result
 }
