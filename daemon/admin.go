@@ -94,8 +94,12 @@ func (a *admin) Explain(_ context.Context, req *hedgedv1.ExplainRequest) (*hedge
 	}
 	snap := o.snapshot.Load()
 	method := req.GetMethod()
-	if method != "" && !slices.ContainsFunc(snap.status.Methods, func(m control.MethodStatus) bool { return m.Name == method }) {
-		return nil, status.Errorf(codes.NotFound, "method: %q has not been reported for service %s", method, o.key)
+	var known []string
+	for _, m := range snap.status.Methods {
+		known = append(known, m.Name)
+	}
+	if method != "" && !slices.Contains(known, method) {
+		return nil, status.Errorf(codes.NotFound, "method: %q has not been reported for service %s; known: %s", method, o.key, list(known))
 	}
 	about := func(m string) bool { return method == "" || m == "" || m == method }
 	r := &hedgedv1.ExplainResponse{Service: a.service(o)}
@@ -248,12 +252,17 @@ func (a *admin) owner(name string) (*owner, error) {
 	for _, o := range a.d.sorted(policy.Key{}) {
 		known = append(known, o.key.String())
 	}
+	return nil, status.Errorf(codes.NotFound, "service: %q is unknown; known: %s", key, list(known))
+}
+
+// list shows the first of some names.
+func list(names []string) string {
 	const shown = 10
-	if len(known) > shown {
-		known = append(known[:shown], fmt.Sprintf("and %d more", len(known)-shown))
+	if len(names) == 0 {
+		return "none"
 	}
-	if len(known) == 0 {
-		known = []string{"none"}
+	if len(names) > shown {
+		names = append(names[:shown:shown], fmt.Sprintf("and %d more", len(names)-shown))
 	}
-	return nil, status.Errorf(codes.NotFound, "service: %q is unknown; known: %s", key, strings.Join(known, ", "))
+	return strings.Join(names, ", ")
 }

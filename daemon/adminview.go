@@ -32,11 +32,13 @@ func (a *admin) service(o *owner) *hedgedv1.ServiceStatus {
 		Clients: uint32(st.Clients),
 	}
 	s.Policy.IssuedAt = nil
+	s.Policy.Reason = wire.ReasonToProto(snap.reason("", snap.policy.Reason))
 	if ov, ok := a.d.state.Effective(o.key); ok && !ov.Cleared {
 		s.Override = overrideToProto(ov)
 	}
 	for _, m := range st.Methods {
 		inForce, _ := snap.policy.Method(m.Name)
+		inForce.Reason = snap.reason(m.Name, inForce.Reason)
 		s.Methods = append(s.Methods, &hedgedv1.MethodStatus{
 			Method: m.Name,
 			Policy: wire.MethodToProto(inForce),

@@ -25,16 +25,15 @@ func (e *exposition) family(name, kind, help string) {
 // sample adds a series to the family. set is made by labels, or empty; more is
 // up to one pair of label and value beyond it.
 func (e *exposition) sample(set string, v float64, more ...string) {
-	name := append(e.scratch[:0], e.name...)
+	e.scratch = append(e.scratch[:0], e.name...)
 	if set != "" || len(more) > 0 {
-		name = append(append(name, '{'), set...)
+		e.scratch = append(append(e.scratch, '{'), set...)
 		if set != "" && len(more) > 0 {
-			name = append(name, ',')
+			e.scratch = append(e.scratch, ',')
 		}
-		name = append(appendLabels(name, more), '}')
+		e.scratch = append(appendLabels(e.scratch, more), '}')
 	}
-	e.scratch = name
-	metrics.WriteGaugeFloat64(&e.text, string(name), v) // a counter's line is no different
+	metrics.WriteGaugeFloat64(&e.text, string(e.scratch), v) // a counter's line is no different
 }
 
 // process adds what the library knows of the process and of Go's runtime.

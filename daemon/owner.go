@@ -60,6 +60,17 @@ type snapshot struct {
 	changes []change
 }
 
+// reason returns the published reason of the service, or of a method, with the
+// numbers of now where it is still the same guard that decides.
+func (s *snapshot) reason(method string, published policy.Reason) policy.Reason {
+	for _, g := range s.guards {
+		if g.Decided && g.Method == method && g.Code == published.Code {
+			return policy.Reason{Code: g.Code, Text: g.Text}
+		}
+	}
+	return published
+}
+
 // change is one published change of policy.
 type change struct {
 	at         time.Time
