@@ -12,46 +12,53 @@ import (
 	"github.com/hedged-project/hedged/policy"
 )
 
-// Scenario is a world as text: a field and its values on each line, `#` before a
-// comment. Fields marked * may change in the course of a run: `at 30s slowdown 3`.
-//
-//	title     TEXT                      what it shows
-//	duration  TIME                      of a run, 1s to 24h
-//	warmup    TIME                      at its start, which does not count
-//	bound     TIME                      requests that take longer are counted
-//	target    SHARE                     most extra load; 5% unless said
-//	attempts  N                         of a call at most, with policies that take a number: 2 to 5
-//	min-delay TIME                      shortest delay that hedged may choose
-//	probation SHARE                     of the replicas at most, with hedged; 0%: none
-//	clients   N [life TIME] *           1 to 1,000; each is replaced after so long on average
-//	fanout    N                         calls that a request makes and waits for
-//	arrivals  poisson RATE *            requests a second of all clients
-//	arrivals  steady RATE *             the same, evenly spaced
-//	arrivals  closed N                  callers that each wait for their answer
-//	bursts    RATE every TIME for TIME  arrivals in bursts
-//	daily     SHARE period TIME         arrivals swing by so much, as a sine
-//	latency   constant TIME *
-//	latency   uniform TIME TIME *       least, most
-//	latency   exponential TIME *        mean
-//	latency   lognormal TIME SIGMA *    median
-//	latency   pareto ALPHA TIME *       least
-//	latency   file PATH *               one measured latency a line
-//	stall     call SHARE TIME *         each attempt by itself takes so much longer
-//	stall     shared SHARE TIME *       every copy of a call does
-//	stall     replica SHARE TIME every TIME for TIME *  attempts on a replica, in its episodes
-//	stall     all SHARE TIME every TIME for TIME *      every copy of a call, in common episodes
-//	stall     off *
-//	correlation R                       of the latencies of a call's copies, 0 to 1
-//	replicas  N [workers N]             1 to 1,000; without workers nothing queues
-//	routing   random | round-robin | shortest-queue | better-of-two
-//	cancel    at-once | queued | never  what a replica does about a cancelled attempt
-//	network   TIME [jitter TIME] *      one way
-//	slowdown  FACTOR [replica N] *      latencies times FACTOR; N counts from 0
-//	freeze    TIME *                    nothing moves at any replica for so long
-//	fail      SHARE [after TIME] *      of attempts
-//	reports   TIME [loss SHARE]         time between a client's reports
-//	push      TIME                      a report's way to the daemon, and a policy's to the clients
-//	daemon    up | down *
+// Format is how a scenario is written.
+const Format = `A field and its values on each line, # before a comment. Fields marked * may change
+in the course of a run: "at 30s slowdown 3".
+
+  title     TEXT                      what it shows
+  duration  TIME                      of a run, 1s to 24h
+  warmup    TIME                      at its start, which does not count
+  bound     TIME                      requests that take longer are counted
+  target    SHARE                     most extra load; 5% unless said
+  attempts  N                         of a call at most, with policies that take a number: 2 to 5
+  min-delay TIME                      shortest delay that hedged may choose
+  probation SHARE                     of the replicas at most, with hedged; 0%: none
+  clients   N [life TIME] *           1 to 1,000; each is replaced after so long on average
+  fanout    N                         calls that a request makes and waits for
+  arrivals  poisson RATE *            requests a second of all clients
+  arrivals  steady RATE *             the same, evenly spaced
+  arrivals  closed N                  callers that each wait for their answer
+  bursts    RATE every TIME for TIME  arrivals in bursts
+  daily     SHARE period TIME         arrivals swing by so much, as a sine
+  latency   constant TIME *
+  latency   uniform TIME TIME *       least, most
+  latency   exponential TIME *        mean
+  latency   lognormal TIME SIGMA *    median
+  latency   pareto ALPHA TIME *       least
+  latency   file PATH *               one measured latency a line
+  stall     call SHARE TIME *         each attempt by itself takes so much longer
+  stall     shared SHARE TIME *       every copy of a call does
+  stall     replica SHARE TIME every TIME for TIME *  attempts on a replica, in its episodes
+  stall     all SHARE TIME every TIME for TIME *      every copy of a call, in common episodes
+  stall     off *
+  correlation R                       of the latencies of a call's copies, 0 to 1
+  replicas  N [workers N]             1 to 1,000; without workers nothing queues
+  routing   random | round-robin | shortest-queue | better-of-two
+  cancel    at-once | queued | never  what a replica does about a cancelled attempt
+  network   TIME [jitter TIME] *      one way
+  slowdown  FACTOR [replica N] *      latencies times FACTOR; N counts from 0
+  freeze    TIME *                    nothing moves at any replica for so long
+  fail      SHARE [after TIME] *      of attempts
+  reports   TIME [loss SHARE]         time between a client's reports
+  push      TIME                      a report's way to the daemon, and a policy's to the clients
+  daemon    up | down *
+
+A time is a number with its unit, such as 1.5s or 200us; a share is 5% or .05.
+`
+
+// Scenario is a world that was read from text; see Format. It is never written to
+// after Parse, so any number of runs may share it.
 type Scenario struct {
 	Name  string // as Parse was given it
 	Title string

@@ -34,6 +34,7 @@ type simulation struct {
 	base     uint64
 	compare  string
 	list     bool
+	show     string
 	quiet    bool
 	policies []sim.Policy
 	oracle   bool
@@ -46,8 +47,8 @@ func (o *options) simulate() *cobra.Command {
 		Short: "Try hedging in a simulated world, beside what others do",
 		Long: `simulate runs scenarios in virtual time, with the controller and the client's law as
 they run in production, and shows medians over the seeds with the least and the
-most. A scenario is the name of one that comes with the program (--list), or a
-text file: a field and its values on each line, such as
+most. The same seed gives the same figures, on however many CPUs. A scenario is the name
+of one that comes with the program (--list, --show), or a text file, such as
 
   duration 120s
   clients  20
@@ -58,8 +59,11 @@ text file: a field and its values on each line, such as
   at 60s   slowdown 3
 
 Policies:
+
 ` + policyList() + `
-The same seed gives the same figures on every machine.`,
+Scenarios:
+
+` + sim.Format,
 		Example: `  hedgectl simulate --list
   hedgectl simulate queue
   hedgectl simulate step fleet --compare none,finagle,hedged --seeds 4
@@ -70,6 +74,17 @@ The same seed gives the same figures on every machine.`,
 					return cli.Usagef("--list takes no scenario, but got %q", args[0])
 				}
 				return o.listScenarios()
+			}
+			if s.show != "" {
+				if len(args) > 0 {
+					return cli.Usagef("--show takes no other scenario, but got %q", args[0])
+				}
+				sc, err := loadScenario(s.show)
+				if err != nil {
+					return &cli.UsageError{Err: err}
+				}
+				_, err = fmt.Fprint(o.out, sc.Text)
+				return err
 			}
 			if err := s.check(args); err != nil {
 				return err
@@ -89,6 +104,7 @@ The same seed gives the same figures on every machine.`,
 	f.Uint64Var(&s.base, "seed-base", s.base, "`NUMBER` of the first seed, 0 or more")
 	f.StringVar(&s.compare, "compare", s.compare, "all, or a `LIST` of "+strings.Join(sim.PolicyNames(), ","))
 	f.BoolVar(&s.list, "list", false, "show the scenarios that come with the program")
+	f.StringVar(&s.show, "show", "", "print the text of the scenario `NAME`, to start one's own from")
 	f.BoolVar(&s.quiet, "no-progress", false, "no progress bar")
 	return cmd
 }

@@ -76,6 +76,13 @@ func TestSimulateList(t *testing.T) {
 	}
 }
 
+func TestSimulateShow(t *testing.T) {
+	text, err := simulateWith(t, "--show", "queue")
+	if err != nil || !strings.Contains(text, "workers 1") {
+		t.Errorf("%v in\n%s", err, text)
+	}
+}
+
 func TestSimulateUsage(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.txt")
 	if err := os.WriteFile(bad, []byte("latency constant\n"), 0o600); err != nil {
@@ -89,6 +96,7 @@ func TestSimulateUsage(t *testing.T) {
 		{"queue --compare none,none", `--compare: "none" is there twice`},
 		{"--list queue", `--list takes no scenario, but got "queue"`},
 		{"./nowhere.txt", "nowhere.txt"},
+		{"--show qeue", `did you mean "queue"?`},
 		{bad, "bad.txt:1: latency: the latency is missing"},
 	} {
 		_, err := simulateWith(t, strings.Fields(c.args)...)
