@@ -60,6 +60,9 @@ func (d *daemonProcess) start(ctx context.Context, grpcAddr, httpAddr string) er
 	if err != nil {
 		return fmt.Errorf("start daemon: %w", err)
 	}
+	if _, err := cmd.StdinPipe(); err != nil { // it ends with us
+		return fmt.Errorf("start daemon: %w", err)
+	}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start daemon: %w", err)
 	}

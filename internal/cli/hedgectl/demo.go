@@ -1,7 +1,6 @@
 package hedgectl
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -86,24 +85,6 @@ Nothing is left behind. It takes about two minutes.`,
 	f.StringVar(&scenes, "scenes", scenes, "all, none, or a `LIST` of "+strings.Join(demo.Scenes(), ","))
 	f.BoolVar(&quiet, "no-progress", false, "no progress bar")
 	return cmd
-}
-
-// burn is what the demo starts when something else is to take the CPU. It ends
-// when its standard input does, so that it cannot outlive the demo.
-func burn() *cobra.Command {
-	return &cobra.Command{
-		Use:    "burn",
-		Hidden: true,
-		Args:   cli.Args(cobra.NoArgs),
-		Run: func(cmd *cobra.Command, _ []string) {
-			ctx, stop := context.WithCancel(cmd.Context())
-			go func() {
-				defer stop()
-				_, _ = io.Copy(io.Discard, os.Stdin)
-			}()
-			demo.Burn(ctx)
-		},
-	}
 }
 
 // checkDemo names the first flag that is out of bounds, with its value and the bound.

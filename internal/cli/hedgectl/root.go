@@ -22,7 +22,6 @@ import (
 
 	hedgedv1 "github.com/hedged-project/hedged/api/hedged/v1"
 	"github.com/hedged-project/hedged/internal/cli"
-	"github.com/hedged-project/hedged/internal/cli/hedged"
 )
 
 // options are the flags that every command has.
@@ -67,9 +66,8 @@ Exit codes: 0 done; 1 it could not be done; 2 the command was not understood.`,
 		}
 		return nil
 	}
-	daemon := hedged.NewCommand(stdout, stderr)
-	daemon.Use, daemon.Hidden = "daemon", true // what the demo starts
-	root.AddCommand(o.status(), o.watch(), o.explain(), o.off(), o.on(), o.shadow(), o.demo(), o.simulate(), daemon, burn())
+	root.AddCommand(o.status(), o.watch(), o.explain(), o.off(), o.on(), o.shadow(), o.demo(), o.simulate())
+	root.AddCommand(children(stdout, stderr)...)
 	return root
 }
 
