@@ -158,14 +158,14 @@ func TestArticle(t *testing.T) {
 			continue
 		}
 		// Give or take three standard deviations.
-		close := func(what string, got, want float64) {
+		compare := func(what string, got, want float64) {
 			t.Helper()
 			if by := 3 * math.Sqrt(want/float64(plain.Requests)); math.Abs(got-want) > by {
 				t.Errorf("%s stalls, %s: %.4f%% of calls are slow, want %.4f%% give or take %.4f%%", c.stall, what, 100*got, 100*want, 100*by)
 			}
 		}
-		close("plain", slow(plain), c.plain)
-		close("hedged", slow(hedged), c.hedged)
+		compare("plain", slow(plain), c.plain)
+		compare("hedged", slow(hedged), c.hedged)
 		// The p95 of 4,000 calls has a standard deviation of .35% of calls.
 		if x := hedged.Extra(); x < .04 || x > .06 {
 			t.Errorf("%s stalls: extra load %.4f, want about .049", c.stall, x)
