@@ -9,8 +9,8 @@ import (
 )
 
 // law is a hedging policy in one world: what its clients share. A policy is a
-// file of its own: ours.go and
-// ours_client.go are hedged, the files alt_*.go are what others do.
+// file of its own: ours.go and ours_client.go are hedged, the files alt_*.go are
+// what others do.
 type law interface {
 	// begin is called once, when the clients are there and before any event.
 	begin()
