@@ -30,6 +30,11 @@
 // decided (FailedPrecondition, 409) is kept, what happened to it (Unavailable,
 // 503, a panic) frees the key, and the next copy runs.
 //
+// The promise reaches as far as the store: all replicas that copies of a call may
+// come to must share one. A hedge goes to another replica by design, so calls to
+// several replicas want sqlstore; [Memory] and boltstore are for a server that is
+// alone.
+//
 // # A crash between the effect and its record
 //
 // The key is reserved before the handler runs, for a lease that is prolonged

@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -54,8 +55,8 @@ func (r faultyReservation) Extend(ctx context.Context, lease time.Duration) erro
 }
 
 func (r faultyReservation) Finish(ctx context.Context, answer []byte) error {
-	if r.s.finish != nil {
-		return r.s.finish
+	if err := cmp.Or(r.s.finish, ctx.Err()); err != nil {
+		return err
 	}
 	return r.Reservation.Finish(ctx, answer)
 }
@@ -269,7 +270,8 @@ func TestFinishFails(t *testing.T) {
 func TestAnswerOfACallerWhoLeft(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	runs := 0
-	h := guarded(t, idempotency.NewMemory(1), idempotency.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+	s := &faultyStore{Store: idempotency.NewMemory(1)}
+	h := guarded(t, s, idempotency.Options{Wait: -1}, func(w http.ResponseWriter, _ *http.Request) {
 		runs++
 		cancel()
 		w.Write([]byte("saved"))

@@ -15,12 +15,13 @@ import (
 // already.
 //
 // A call of a method for which guarded returns true gets a new key if it has
-// none: say so only of what its server guards, since a hedging interceptor takes
-// a key for the promise that the call may be sent twice. nil: only keys that the
-// application gave are sent.
+// none: say so only of what its servers guard, on one store for all of them, since
+// a hedging interceptor takes a key for the promise that the call may be sent
+// twice. nil: only keys that the application gave are sent.
 //
 // It stands in front of what sends a call again (hedging, retries of an
-// interceptor), so that all copies have the same key. gRPC's own retries do.
+// interceptor), so that all copies have the same key. gRPC's own retries are
+// always behind it.
 func UnaryClientInterceptor(guarded func(fullMethod string) bool) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		key, ok := KeyFromContext(ctx)

@@ -14,9 +14,9 @@ type Transport struct {
 // NewTransport returns a transport on base; nil is http.DefaultTransport.
 //
 // A request for which guarded returns true gets a new key if it has none: say so
-// only of what its server guards, since a hedging or retrying transport takes a
-// key for the promise that the request may be sent twice. nil: only keys of
-// [WithKey] are sent. Each RoundTrip is one logical call, so whatever sends it
+// only of what its servers guard, on one store for all of them, since a hedging
+// or retrying transport takes a key for the promise that the request may be sent
+// twice. nil: only keys of [WithKey] are sent. Each RoundTrip is one logical call, so whatever sends it
 // again stands behind, in base; for retries in front of it use WithKey.
 func NewTransport(base http.RoundTripper, guarded func(*http.Request) bool) *Transport {
 	if base == nil {

@@ -2,7 +2,8 @@
 // of the application, so that a handler's effect and its answer can be one
 // transaction: see [Tx].
 //
-// It is not a store for several processes: bbolt gives its file to one.
+// It is not a store for several processes: bbolt gives its file to one. Replicas
+// with a file each would each run a copy that comes to them.
 //
 // Read this file first; record.go has the encoding.
 package boltstore

@@ -251,6 +251,14 @@ func headerLines(t *testing.T, s idempotency.Store) {
 	}))
 	t.Cleanup(server.Close)
 	first, second := rawLines(t, server), rawLines(t, server)
+	for _, line := range []string{
+		`Link: </a>; rel="next, last"`, `Link: </b>; rel="prev"`, `Content-Disposition: attachment; filename="a, b.csv"`,
+		"x-MIXED-case: one,two", "x-MIXED-case: three", "Vary: Origin", "Vary: Accept", "X-Sum: 1, 2",
+	} {
+		if !slices.Contains(first, line) {
+			t.Errorf("the first answer has no line %q:\n%q", line, first)
+		}
+	}
 	withheld := func(line string) bool {
 		return strings.HasPrefix(line, "Set-Cookie:") || strings.HasPrefix(line, "X-SECRET:")
 	}
