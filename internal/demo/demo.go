@@ -24,7 +24,8 @@ type Options struct {
 	Progress func(what string, done float64)
 }
 
-// Play shows everything that o asks for.
+// Play shows everything that o asks for. With an error it returns what was
+// measured before it, if anything.
 func Play(ctx context.Context, o Options) (*Result, error) {
 	dir, remove, err := stateDir()
 	if err != nil {
@@ -43,13 +44,13 @@ func Play(ctx context.Context, o Options) (*Result, error) {
 	r := &Result{Runs: []Run{}, Scenes: []Scene{}}
 	if o.Calls > 0 {
 		if err := experiment(ctx, o, d, r); err != nil {
-			return nil, err
+			return r, err
 		}
 	}
 	for _, name := range o.Scenes {
 		s, err := playScene(ctx, o, d, name)
 		if err != nil {
-			return nil, fmt.Errorf("scene %s: %w", name, err)
+			return r, fmt.Errorf("scene %s: %w", name, err)
 		}
 		r.Scenes = append(r.Scenes, s)
 	}

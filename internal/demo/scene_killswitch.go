@@ -9,7 +9,6 @@ import (
 
 	hedgedv1 "github.com/hedged-project/hedged/api/hedged/v1"
 	"github.com/hedged-project/hedged/client"
-	"github.com/hedged-project/hedged/policy"
 )
 
 // killSwitch says off while 200 clients hedge, and waits until the last of them
@@ -53,11 +52,9 @@ func killSwitch(ctx context.Context, s stage) ([]Figure, error) {
 	}
 	for _, c := range subscribers {
 		go func() {
-			if c.await(ctx, func(st client.ServiceStats) bool { return st.Mode == policy.ModeOff }) == nil {
-				stopped <- c.moves.offSince()
-			} else {
-				stopped <- time.Time{}
-			}
+			// The hook runs after the policy has come into force.
+			_ = c.await(ctx, func(client.ServiceStats) bool { return !c.moves.offSince().IsZero() })
+			stopped <- c.moves.offSince()
 		}()
 	}
 	said := time.Now()

@@ -65,14 +65,13 @@ Nothing is left behind. It takes about two minutes.`,
 			}
 			r, err := demo.Play(cmd.Context(), d)
 			bar.clear()
-			if err != nil {
-				return err
+			switch {
+			case o.output == "table" && r != nil:
+				writeDemo(o.out, r) // also what came before an error
+			case err == nil:
+				err = json.NewEncoder(o.out).Encode(r)
 			}
-			if o.output == "json" {
-				return json.NewEncoder(o.out).Encode(r)
-			}
-			writeDemo(o.out, r)
-			return nil
+			return err
 		},
 	}
 	f := cmd.Flags()
@@ -175,16 +174,25 @@ func writeDemo(w io.Writer, r *demo.Result) {
 }
 
 func writeRuns(w io.Writer, runs []demo.Run) {
-	fmt.Fprintln(w, "Three replicas that answer in 5 to 15 ms and stall for 1 s on one call in 100.")
-	fmt.Fprintln(w, "Latencies in ms; extra load as the client and as the servers counted it; attempts that")
-	fmt.Fprintln(w, "the servers saw cancelled; the best p99.9 that the target allows on these latencies.")
-	fmt.Fprintln(w)
+	fmt.Fprintf(w, "Three replicas that answer in 5 to 15 ms and stall for 1 s on one call in 100;\n")
+	fmt.Fprintf(w, "runs of %d calls, at most %g%% extra load. Latencies in ms. Extra load as the\n", runs[0].Calls, 100*runs[0].Target)
+	fmt.Fprintf(w, "client and as the servers counted it; attempts that the servers saw cancelled;\n")
+	fmt.Fprintf(w, "the best p99.9 that the target allows on these latencies.\n\n")
+	failed := slices.ContainsFunc(runs, func(r demo.Run) bool { return r.Errors > 0 })
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "in flight\trun\tpolicy\tcalls\tfailed\tp50\tp99\tp99.9\t>1s\textra\tat servers\tcancelled\tdelay\ttarget\tbest p99.9\t")
+	header := "in flight\trun\tpolicy\tp99\tp99.9\t>1s\textra\tservers\tcancelled\tdelay\tbest\t"
+	if failed {
+		header += "failed\t"
+	}
+	fmt.Fprintln(t, header)
 	for _, r := range runs {
-		fmt.Fprintf(t, "%d\t%d\t%s\t%d\t%d\t%.1f\t%.1f\t%.1f\t%d\t%.2f%%\t%.2f%%\t%d\t%s\t%.1f%%\t%s\t\n",
-			r.InFlight, r.Run, r.Policy, r.Calls, r.Errors, r.P50, r.P99, r.P999, r.Over1s,
-			100*r.ExtraClient, 100*r.ExtraServer, r.CancelledServer, optional(r.Delay), 100*r.Target, optional(r.Optimum))
+		fmt.Fprintf(t, "%d\t%d\t%s\t%.1f\t%.1f\t%d\t%.2f%%\t%.2f%%\t%d\t%s\t%s\t",
+			r.InFlight, r.Run, r.Policy, r.P99, r.P999, r.Over1s,
+			100*r.ExtraClient, 100*r.ExtraServer, r.CancelledServer, optional(r.Delay), optional(r.Optimum))
+		if failed {
+			fmt.Fprintf(t, "%d\t", r.Errors)
+		}
+		fmt.Fprintln(t)
 	}
 	t.Flush()
 	writeSummary(w, runs)
