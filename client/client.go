@@ -48,7 +48,8 @@ type Options struct {
 
 	// Hedgeable lists full methods ("/pkg.Service/Method") that the application
 	// says are safe to run twice, beside those whose protos declare
-	// idempotency_level NO_SIDE_EFFECTS. Empty: those alone.
+	// idempotency_level NO_SIDE_EFFECTS and calls that carry the metadata
+	// idempotency-key. Empty: those alone.
 	Hedgeable []string
 
 	// AllowIdempotent trusts idempotency_level IDEMPOTENT as well: such methods

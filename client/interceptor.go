@@ -31,7 +31,7 @@ func (in *interceptor) unary(ctx context.Context, fullMethod string, req, reply 
 	invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	s := in.service
 	p := s.policy()
-	safe := in.safety.safe(fullMethod)
+	safe := in.safety.safe(fullMethod) || keyed(ctx)
 	c := &call{
 		interceptor: in,
 		request:     request{ctx, fullMethod, req, reply, cc, invoker, opts},

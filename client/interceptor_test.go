@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/hedged-project/hedged/policy"
@@ -39,6 +40,32 @@ func TestUnsafeIsNeverHedged(t *testing.T) {
 		}
 		wantOne(t, "primary completed", &s.method(testMethod).replica(n.visits()[0]).primary.completed, time.Second)
 	})
+}
+
+// A call that carries an idempotency key may run twice, whatever its method; one
+// with two keys, or an empty one, may not.
+func TestKeyedCallIsHedged(t *testing.T) {
+	for _, c := range []struct {
+		keys     []string
+		attempts int
+	}{
+		{[]string{"keys", "a-key"}, 1}, // another header
+		{[]string{keyMetadata, "a-key"}, 2},
+		{[]string{keyMetadata, ""}, 1},
+		{[]string{keyMetadata, "a-key", keyMetadata, "another"}, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newStub(testService(t, testPolicy()), stallFirst, "a", "b")
+			n.safety = &safety{listed: func(string) bool { return false }, files: new(noFiles)}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, _ = n.call(metadata.AppendToOutgoingContext(ctx, c.keys...)) // a primary alone stalls to the deadline
+			if got := len(n.visits()); got != c.attempts {
+				t.Errorf("%q: %d attempts, want %d", c.keys, got, c.attempts)
+			}
+			synctest.Wait()
+		})
+	}
 }
 
 // Without a policy a call is made once and plainly, and measured.

@@ -1,14 +1,29 @@
 package client
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"sync/atomic"
 
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 )
+
+// keyMetadata carries the key by which a server knows the copies of one call and
+// carries it out once (draft-ietf-httpapi-idempotency-key-header; package
+// idempotency is such a server).
+const keyMetadata = "idempotency-key"
+
+// keyed reports whether a call carries a key: then it may run twice, whatever its
+// method. Two keys are no key: a server must refuse them.
+func keyed(ctx context.Context) bool {
+	md, _ := metadata.FromOutgoingContext(ctx)
+	keys := md[keyMetadata]
+	return len(keys) == 1 && keys[0] != ""
+}
 
 // safety knows which methods may run twice. A method is safe when the
 // application lists it, when its proto declares
