@@ -119,6 +119,7 @@ const (
 	maxTime     = time.Hour
 	maxRate     = 1e6
 	maxChanges  = 1000
+	maxCalls    = 1e8
 )
 
 // Parse reads a scenario. name is for errors and results; open reads the file of
@@ -189,10 +190,10 @@ func (p *parser) whole() error {
 			return fmt.Errorf("%s:%d: slowdown: replica %d, want 0 to %d", p.name, r.line, r.replica, s.replicas-1)
 		}
 	}
-	// A run costs so many events; a million a second takes a second.
+	// The latency of each request is kept until the end of the run.
 	rate := max(s.arrivals.rate, s.arrivals.burstRate) * (1 + s.arrivals.swing) * float64(s.fanout)
-	if calls := rate * s.duration.Seconds(); s.arrivals.closed == 0 && calls > 1e9 {
-		return bad("duration", "%v at %g calls a second is %.3g calls, want at most 1e9", s.duration, rate, calls)
+	if calls := rate * s.duration.Seconds(); s.arrivals.closed == 0 && calls > maxCalls {
+		return bad("duration", "%v at %g calls a second is %.3g calls, want at most %g", s.duration, rate, calls, float64(maxCalls))
 	}
 	s.independence = math.Sqrt(1 - s.correlation*s.correlation)
 	return nil
