@@ -39,7 +39,7 @@ func TestEarlyRuleFalseAlarms(t *testing.T) {
 		{.01, .01, 5},
 		{.2, .2, 5},
 		{.043, .065, 30}, // half as many again: the cadence is soon enough
-		{.043, 0, 0}, // a lower bound holds the delay up
+		{.043, 0, 0},     // a lower bound holds the delay up
 	} {
 		got := fires(c.expected, c.rate, n)
 		t.Logf("expected %v, real %v: %d early reports in %d calls", c.expected, c.rate, got, n)
