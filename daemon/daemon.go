@@ -297,16 +297,17 @@ func (d *Daemon) owner(key policy.Key) (*owner, error) {
 }
 
 // review makes every owner decide anew, all at the same time, and returns the
-// services whose policy changed.
+// services whose mode or budget changed; a delay may have moved by itself.
 func (d *Daemon) review(renumber bool) []policy.Key {
 	owners := d.sorted(policy.Key{})
 	changed := make([]bool, len(owners))
 	var wg sync.WaitGroup
 	for i, o := range owners {
 		wg.Go(func() {
-			before := o.snapshot.Load().policy.Generation
+			before := o.snapshot.Load().policy
 			o.review(d.running, renumber)
-			changed[i] = o.snapshot.Load().policy.Generation != before
+			after := o.snapshot.Load().policy
+			changed[i] = after.Mode != before.Mode || after.Budget.Ratio != before.Budget.Ratio
 		})
 	}
 	wg.Wait()

@@ -1505,7 +1505,7 @@ type SetOverrideResponse struct {
 	// what tightens is applied without being durable.
 	Durable bool   `protobuf:"varint,1,opt,name=durable,proto3" json:"durable,omitempty"`
 	Warning string `protobuf:"bytes,2,opt,name=warning,proto3" json:"warning,omitempty"`
-	// Services whose policy it changed.
+	// Services whose mode or budget it changed.
 	Changed       []string `protobuf:"bytes,3,rep,name=changed,proto3" json:"changed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
