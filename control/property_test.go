@@ -113,7 +113,7 @@ func TestOrderOfReportsDoesNotMatter(t *testing.T) {
 			}
 			da, db := a.Tick(now), b.Tick(now)
 			if !same(da.Policy, db.Policy) || da.Publish != db.Publish || da.Tightens != db.Tightens || !reflect.DeepEqual(da.Guards, db.Guards) {
-				t.Fatalf("orders differ:\n%+v\n%+v", da, db)
+				t.Fatalf("orders differ:\n%+v\n%+v\n%+v\n%+v", da.Policy, db.Policy, da.Publish, db.Publish)
 			}
 			now = now.Add(250 * time.Millisecond)
 		}

@@ -147,7 +147,7 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 			failures:   from.Failures,
 			suppressed: from.Suppressed,
 		}
-		m := s.method(name)
+		m := s.method(now, name)
 		for replica, seen := range from.Replicas {
 			t.ended += seen.Primary.Count()
 			// The trickle of a replica in probation must not set the delay of the
@@ -213,10 +213,11 @@ func (s *Service) forced(m *method, before, now policy.Generation) bool {
 }
 
 // method returns the method of that name, or nil when too many are tracked.
-func (s *Service) method(name string) *method {
+func (s *Service) method(now time.Time, name string) *method {
 	m := s.methods[name]
 	if m == nil && len(s.methods) < maxMethods {
 		m = newMethod(name)
+		m.latency.Advance(now) // sub-windows begin now, whatever is added first
 		s.methods[name] = m
 	}
 	return m
