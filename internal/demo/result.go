@@ -1,5 +1,11 @@
 package demo
 
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+)
+
 // Result is everything that the demonstration measured. A figure's name ends in
 // its unit, but for counts and ratios.
 type Result struct {
@@ -42,14 +48,29 @@ type Move struct {
 	Delay float64 `json:"delay_ms"`
 }
 
-// Scene is what one scene measured.
+// Scene is what one scene measured. As JSON it is one object: its name, then its
+// figures by theirs.
 type Scene struct {
-	Name    string   `json:"name"`
-	Figures []Figure `json:"figures"`
+	Name    string
+	Figures []Figure
 }
 
-// Figure is one number of a scene. Name ends in its unit.
+// Figure is one number of a scene. Name ends in its unit; counts have none.
 type Figure struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
+	Name  string
+	Value float64
+}
+
+// MarshalJSON keeps the order of the figures.
+func (s Scene) MarshalJSON() ([]byte, error) {
+	b := append([]byte(`{"name":`), strconv.Quote(s.Name)...)
+	for _, f := range s.Figures {
+		value, err := json.Marshal(f.Value)
+		if err != nil {
+			return nil, fmt.Errorf("%s of %s: %w", f.Name, s.Name, err)
+		}
+		b = append(append(b, ','), strconv.Quote(f.Name)...)
+		b = append(append(b, ':'), value...)
+	}
+	return append(b, '}'), nil
 }

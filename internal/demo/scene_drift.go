@@ -45,7 +45,7 @@ func drift(ctx context.Context, s stage) ([]Figure, error) {
 		}
 		now := c.stats()
 		figures = append(figures,
-			Figure{fmt.Sprintf("extra_%d_to_%ds", i*10, (i+1)*10), ratio(now.Hedges-last.Hedges, now.Calls-last.Calls)},
+			Figure{fmt.Sprintf("extra_%d_to_%ds_ratio", i*10, (i+1)*10), ratio(now.Hedges-last.Hedges, now.Calls-last.Calls)},
 			Figure{fmt.Sprintf("delay_at_%ds_ms", (i+1)*10), ms(c.moves.last())})
 		last = now
 	}

@@ -50,7 +50,7 @@ func daemonRestart(ctx context.Context, s stage) ([]Figure, error) {
 		{"generation_before", float64(before.Generation.Number)},
 		{"generation_after", float64(after.Generation.Number)},
 		{"epoch_changed", float64(after.Generation.Epoch - before.Generation.Epoch)},
-		{"extra", ratio(after.Hedges, after.Calls)},
+		{"extra_ratio", ratio(after.Hedges, after.Calls)},
 	}, nil
 }
 

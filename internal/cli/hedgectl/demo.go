@@ -297,11 +297,11 @@ func readable(f demo.Figure) (name, value string) {
 	if f.Value == math.Trunc(f.Value) {
 		value = fmt.Sprintf("%.0f", f.Value)
 	}
-	if strings.HasPrefix(name, "extra") {
-		value = fmt.Sprintf("%.2f%%", 100*f.Value)
+	if n, found := strings.CutSuffix(name, "_ratio"); found {
+		name, value = n, fmt.Sprintf("%.2f%%", 100*f.Value)
 	}
 	for _, unit := range []string{"per_s", "ms", "s"} {
-		if n, found := strings.CutSuffix(name, "_"+unit); found {
+		if n, found := strings.CutSuffix(f.Name, "_"+unit); found {
 			name, value = n, value+" "+strings.ReplaceAll(unit, "_", " ")
 			break
 		}

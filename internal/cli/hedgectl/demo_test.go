@@ -19,7 +19,7 @@ func TestReadable(t *testing.T) {
 		{demo.Figure{Name: "last_stopped_ms", Value: 62.17}, "last stopped", "62.17 ms"},
 		{demo.Figure{Name: "probation_after_s", Value: 3}, "probation after", "3 s"},
 		{demo.Figure{Name: "calls_in_probation_per_s", Value: 12.33333}, "calls in probation", "12.33 per s"},
-		{demo.Figure{Name: "extra_0_to_10s", Value: 0.0462}, "extra 0 to 10s", "4.62%"},
+		{demo.Figure{Name: "extra_0_to_10s_ratio", Value: 0.0462}, "extra 0 to 10s", "4.62%"},
 		{demo.Figure{Name: "delay_at_10s_ms", Value: 15.5}, "delay at 10s", "15.5 ms"},
 		{demo.Figure{Name: "generation_after", Value: 65537}, "generation after", "65537"},
 	} {
