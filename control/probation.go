@@ -47,6 +47,7 @@ type probation struct {
 	opened   time.Time // the window under way; zero: it is empty
 	started  time.Time // first sample
 	active   time.Time // newest sample
+	patience patience
 }
 
 func newProbation() *probation {
@@ -170,8 +171,9 @@ func (p *probation) tick(now time.Time, limit, rate float64) {
 	found := p.judge()
 	trickle := trickleOf(rate, present)
 	for _, r := range p.sorted {
-		r.move(now, found[r], trickle)
+		r.move(now, found[r], trickle, &p.patience)
 	}
+	p.patience.tick()
 	p.eject(now, limit, trickle, found)
 	for key, stratum := range p.strata {
 		empty := true
@@ -314,7 +316,7 @@ func (p *probation) eject(now time.Time, limit, trickle float64, found map[*repl
 	var slow []*replica
 	for _, r := range p.sorted {
 		e := found[r]
-		persistent := r.streak >= slowWindows || r.doublings > 0
+		persistent := r.run.length >= p.patience.needs(r.doublings)
 		if r.state == policy.ReplicaServing && e.slow() && persistent {
 			slow = append(slow, r)
 		}

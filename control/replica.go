@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -10,17 +11,16 @@ import (
 
 // A replica's standing, and what moves it:
 //
-//	          3 slow windows running (1 for a known offender), and room under the cap
+//	             a run of slow windows, and room under the cap
 //	SERVING ------------------------------------------------------------> PROBATION
 //	   ^                                                                   |     ^
-//	   | share reached 1                  minimum stay over, and 100 fresh |     | 1 slow
-//	   |                                  samples that look healthy        v     | window
+//	   | share reached 1                  minimum stay over, and 100 fresh |     | a run of
+//	   |                                  samples that look healthy        v     | slow windows
 //	   +--------------------------------------------------------------- RECOVERING
 //
-// Time alone moves nothing: without samples a replica stays what it is.
+// A run is 3 windows, 1 for a known offender, and more where runs pass by
+// themselves: see patience. Time alone moves nothing: without samples a replica stays what it is.
 const (
-	slowWindows = 3
-
 	// Release takes this many samples: ten could pass a replica of 1.5 times the
 	// latency one time in three.
 	releaseSamples = 100
@@ -45,7 +45,8 @@ type replica struct {
 	share     float64
 	reason    string
 	since     time.Time // of state; zero: restored, the first window sets it
-	streak    int       // slow windows running, in service
+	run       run       // of slow windows, in service or recovering
+	ejected   int       // length of the run for which it is in probation
 	good      int       // healthy windows since the last forgiveness, in service
 	doublings int
 	fresh     []evidence // windows since the last transition, oldest first
@@ -57,7 +58,7 @@ type replica struct {
 // one state speaks in the next.
 func (r *replica) enter(now time.Time, state policy.ReplicaState, share float64, reason string) {
 	r.state, r.share, r.reason, r.since = state, share, reason, now
-	r.streak, r.good, r.fresh = 0, 0, nil
+	r.run, r.ejected, r.good, r.fresh = run{}, 0, 0, nil
 }
 
 func (r *replica) stay() time.Duration {
@@ -80,7 +81,7 @@ func (r *replica) recent(enough float64) evidence {
 
 // move applies one window's evidence to a replica, except that it enters no
 // probation from normal service: see eject.
-func (r *replica) move(now time.Time, e evidence, trickle float64) {
+func (r *replica) move(now time.Time, e evidence, trickle float64, p *patience) {
 	if r.since.IsZero() {
 		r.since = now
 	}
@@ -89,10 +90,10 @@ func (r *replica) move(now time.Time, e evidence, trickle float64) {
 	switch r.state {
 	case policy.ReplicaServing:
 		switch {
-		case e.slow():
-			r.streak++
-		case r.ended == 0, e.judged():
-			r.streak = 0
+		case r.ended == 0:
+			r.run = run{}
+		case e.judged():
+			p.observe(&r.run, e)
 		}
 		if e.judged() && proves && e.healthy() && r.doublings > 0 {
 			if r.good++; r.good >= forgiveWindows {
@@ -106,6 +107,9 @@ func (r *replica) move(now time.Time, e evidence, trickle float64) {
 		}
 		sum := r.recent(releaseSamples)
 		if sum.known >= releaseSamples && sum.healthy() && now.Sub(r.since) >= r.stay() {
+			if now.Sub(r.since) <= soonReleased {
+				p.pass(r.ejected)
+			}
 			r.enter(now, policy.ReplicaRecovering, recoverFrom, sum.String())
 		} else {
 			r.share = steadied(r.share, trickle, false)
@@ -117,7 +121,11 @@ func (r *replica) move(now time.Time, e evidence, trickle float64) {
 		sum := r.recent(minJudged)
 		switch {
 		case sum.slow():
-			r.relapse(now, trickle, sum)
+			p.observe(&r.run, sum)
+			r.fresh = nil
+			if r.run.length >= p.needs(r.doublings) {
+				r.relapse(now, trickle, sum)
+			}
 		case sum.judged() && sum.healthy():
 			if share := 2 * r.share; share < 1 {
 				r.enter(now, policy.ReplicaRecovering, share, sum.String())
@@ -131,7 +139,9 @@ func (r *replica) move(now time.Time, e evidence, trickle float64) {
 // relapse puts the replica into probation, for twice as long as the last time.
 func (r *replica) relapse(now time.Time, share float64, e evidence) {
 	r.doublings = min(r.doublings+1, maxDoublings)
-	r.enter(now, policy.ReplicaProbation, share, e.String())
+	length := r.run.length
+	r.enter(now, policy.ReplicaProbation, share, fmt.Sprintf("%v, a run of %d slow windows", &e, length))
+	r.ejected = length
 }
 
 func (r *replica) status(now time.Time) ReplicaStatus {

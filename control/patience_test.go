@@ -1,0 +1,145 @@
+package control
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hedged-project/hedged/policy"
+)
+
+// Evidence of a window that is slow, looks healthy, or is between the two.
+var (
+	slowWindow    = evidence{known: 100, longer: 60, expected: 20, variance: 16, mine: 30, pools: 5, clearly: 30}
+	healthyWindow = evidence{known: 100, longer: 10, expected: 10, variance: 9, mine: 5, pools: 5, clearly: 2}
+	unclearWindow = evidence{known: 100, longer: 19, expected: 10, variance: 9, mine: 9, pools: 5, clearly: 6}
+)
+
+func (p *patience) observeAll(r *run, n int, e evidence) {
+	for range n {
+		p.observe(r, e)
+	}
+}
+
+// A run grows by slow windows and shrinks by healthy ones; where it is gone it
+// has passed, and longer ones are asked for.
+func TestRunsThatPassAskForLongerOnes(t *testing.T) {
+	if !slowWindow.slow() || !healthyWindow.healthy() || unclearWindow.slow() || unclearWindow.healthy() {
+		t.Fatal("the windows are not what they are called")
+	}
+	var p patience
+	var r run
+	within(t, "needed at first", p.needs(0), slowWindows, slowWindows)
+	within(t, "needed of one that was in probation", p.needs(1), 1, 1)
+
+	p.observeAll(&r, 2, slowWindow)
+	p.observeAll(&r, 5, unclearWindow)
+	p.observeAll(&r, 1, healthyWindow)
+	p.observeAll(&r, 1, slowWindow)
+	within(t, "run of 2, 5 that are unclear, 1 healthy, 1 slow", r.length, 2, 2)
+	within(t, "needed while it lasts", p.needs(0), slowWindows, slowWindows)
+	p.observeAll(&r, 2, healthyWindow)
+	within(t, "needed after it passed", p.needs(0), 6, 6)
+	within(t, "needed of one that was in probation", p.needs(1), 3, 3)
+	within(t, "needed of one that was there five times", p.needs(5), 1, 1)
+
+	p.observeAll(&r, 1, slowWindow)
+	p.observeAll(&r, 1, healthyWindow)
+	within(t, "needed after a shorter one", p.needs(0), 6, 6)
+
+	for range patienceWindows {
+		p.tick()
+	}
+	within(t, "needed when none passed for long", p.needs(0), slowWindows, slowWindows)
+}
+
+// A replica that only the cap keeps in service is sick for an hour, and recovers.
+// That must not make the next sick one wait for an hour, whatever happens then.
+func TestLongRunsTeachLittle(t *testing.T) {
+	var p patience
+	var r run
+	p.observeAll(&r, 3600, slowWindow)
+	p.observeAll(&r, 3600, healthyWindow)
+	within(t, "needed after one", p.needs(0), 9, 9)
+	for range 10 {
+		p.observeAll(&r, 3600, slowWindow)
+		p.observeAll(&r, 3600, healthyWindow)
+	}
+	within(t, "needed after ten more", p.needs(0), 60, 60)
+}
+
+// Load alone made a replica slow: with only a trickle of calls it looks healthy at
+// once. Its ejection was for nothing, and one as short does not follow, neither
+// while its share grows nor in service.
+func TestEjectionForNothingIsNotRepeated(t *testing.T) {
+	p := newProbation()
+	now := epoch
+	step := func(at time.Duration, n uint64) {
+		sick(p, now, at, n)
+		now = now.Add(windowTime)
+		p.tick(now, .34, 200)
+	}
+	for range slowWindows {
+		step(60*time.Millisecond, 60)
+	}
+	r := p.replicas["3"]
+	if r.state != policy.ReplicaProbation {
+		t.Fatalf("after %d slow windows: %v, want probation", slowWindows, r.state)
+	}
+	for r.state == policy.ReplicaProbation {
+		step(0, 20)
+	}
+	within(t, "out for", now.Sub(epoch), firstStay, soonReleased+slowWindows*windowTime)
+	step(60*time.Millisecond, 60)
+	if r.state != policy.ReplicaRecovering {
+		t.Errorf("slow in one window while its share grew: %v, want recovering", r.state)
+	}
+	for r.state != policy.ReplicaServing {
+		step(0, 60)
+	}
+	need := p.patience.needs(r.doublings)
+	if need <= slowWindows {
+		t.Errorf("needs %d slow windows the second time, want more than the %d of the first", need, slowWindows)
+	}
+	for range need - 1 {
+		step(60*time.Millisecond, 60)
+	}
+	if r.state != policy.ReplicaServing {
+		t.Errorf("slow for as long as the first time and no longer: %v, want serving", r.state)
+	}
+	step(60*time.Millisecond, 60)
+	if r.state != policy.ReplicaProbation {
+		t.Errorf("slow in %d windows running: %v, want probation", need, r.state)
+	}
+}
+
+// On its way back a replica gets few calls: each counts in one window only.
+func TestSamplesCountOnceOnTheWayBack(t *testing.T) {
+	p := newProbation()
+	p.patience.pass(2)
+	r := p.find("3")
+	r.doublings = 1
+	r.enter(epoch, policy.ReplicaRecovering, recoverFrom, "")
+	now, windows := epoch, 0
+	for r.state == policy.ReplicaRecovering && windows < 100 {
+		sick(p, now, 60*time.Millisecond, minJudged/2)
+		now = now.Add(windowTime)
+		p.tick(now, .34, 200)
+		windows++
+	}
+	need := 2 * p.patience.needs(1)
+	within(t, "windows of half the samples that count", windows, need, need)
+}
+
+// What a replica did before it was silent is not part of a run after it.
+func TestSilenceEndsARun(t *testing.T) {
+	p := newProbation()
+	now := epoch
+	for _, n := range []uint64{60, 60, 0, 60} {
+		sick(p, now, 60*time.Millisecond, n)
+		now = now.Add(windowTime)
+		p.tick(now, .34, 200)
+	}
+	if r := p.replicas["3"]; r.state != policy.ReplicaServing {
+		t.Errorf("slow in two windows, silent in one, slow in one: %v, want serving", r.state)
+	}
+}
