@@ -312,6 +312,48 @@ func (w *world) storedPolicy() (*policy.Policy, string) {
 	return p, version
 }
 
+// A client holds a policy that was published, but not saved before the daemon was
+// killed. The stored one before it gets a number above, once, so that the client
+// takes what the daemon says is in force.
+func TestPolicyThatWasNotSavedIsSuperseded(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		stored, _ := w.storedPolicy()
+		w.end()
+		w.start()
+		s := w.subscribe("client-1", orders.String(), "")
+		defer s.close()
+		first, _, nonce := s.one()
+		s.answer(nonce, "")
+		if first.Generation != stored.Generation {
+			t.Fatalf("generation %v after the restart, want %v", first.Generation, stored.Generation)
+		}
+		r := w.report(clientSource("client-1"))
+		defer r.close()
+		report := func(seq uint64, number uint64) {
+			f := frame(seq, "orders", get, 1, time.Millisecond)
+			f.Generation = wire.GenerationToProto(policy.Generation{Epoch: stored.Generation.Epoch, Number: number})
+			r.take(f)
+			w.tick()
+		}
+		report(1, stored.Generation.Number)
+		if got := s.take(); len(got) != 0 {
+			t.Errorf("pushed to a client that holds what is stored: %v", got)
+		}
+		report(2, stored.Generation.Number+1)
+		p, _, nonce := s.one()
+		s.answer(nonce, "")
+		if p.Generation.Number <= stored.Generation.Number+1 || p.Methods[get].Delay != stored.Methods[get].Delay {
+			t.Errorf("got %v with %v, want a number above %d with %v", p.Generation, p.Methods[get].Delay,
+				stored.Generation.Number+1, stored.Methods[get].Delay)
+		}
+		report(3, 1<<60) // a client that lies
+		if got := s.take(); len(got) != 0 {
+			t.Errorf("numbered anew once more: %v", got)
+		}
+	})
+}
+
 // A client that holds a policy of a higher epoch than the store's, which was
 // lost and made anew under a clock that was set back, gets policies that
 // supersede it. An epoch of the far future is taken for a mistake.

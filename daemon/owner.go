@@ -39,7 +39,8 @@ type owner struct {
 	snapshot atomic.Pointer[snapshot]
 
 	// The goroutine's own.
-	inForce *policy.Policy // published last
+	inForce *policy.Policy // published last; nil: the next tick publishes
+	resumed bool           // inForce is from before a restart
 	totals  totals
 	changes []change  // newest first
 	heard   time.Time // when measurements came in last
@@ -107,6 +108,7 @@ func newOwner(key policy.Key, t *table, rules func(policy.Key) (control.Config, 
 	}
 	o.tick(now)
 	if stored != nil && o.inForce == stored { // nothing tells otherwise, so it goes on as it is
+		o.resumed = true
 		if err := t.resume(key); err != nil {
 			o.logger.Error("stored policy not published", "error", err)
 		}
@@ -134,7 +136,7 @@ func (o *owner) run(ctx context.Context) {
 					ticker.Reset(tickEvery)
 				}
 			}
-			early = early || r.Early
+			early = early || r.Early || o.overtaken(r)
 			if early && len(o.inbox) == 0 { // a fleet's early reports come together
 				early = false
 				o.tick(now)
@@ -155,6 +157,18 @@ func (o *owner) run(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// overtaken reports whether a client holds a later policy than the one that a
+// restart found: one that was published, but not saved before the crash. Ours
+// then needs a new generation, or that client would ignore it. Numbers of this
+// life are above all that were ever given, so that this happens once at most.
+func (o *owner) overtaken(r *report.Report) bool {
+	if !o.resumed || r.Generation.Compare(o.inForce.Generation) <= 0 {
+		return false
+	}
+	o.resumed, o.inForce = false, nil
+	return true
 }
 
 // post hands over a report. It waits while the inbox is full.
@@ -195,7 +209,7 @@ func (o *owner) tick(now time.Time) {
 }
 
 func (o *owner) publish(now time.Time, d control.Decision) {
-	p, err := o.table.publish(d.Policy)
+	p, err := o.table.publish(d.Policy, o.inForce == nil)
 	if err != nil {
 		o.logger.Error("policy not published", "error", err)
 		return
@@ -207,7 +221,7 @@ func (o *owner) publish(now time.Time, d control.Decision) {
 	changes := changesBetween(now, o.inForce, p)
 	o.changes = append(changes, o.changes...)
 	o.changes = o.changes[:min(len(o.changes), maxChanges)]
-	o.inForce = p
+	o.inForce, o.resumed = p, false
 	for _, c := range changes {
 		o.logger.Info("policy changed", "generation", c.generation.String(), "mode", c.mode.String(),
 			"method", c.method, "delay_before", c.before, "delay_after", c.after, "reason", c.reason.Text)

@@ -27,21 +27,23 @@ type table struct {
 	entries map[policy.Key]*entry
 }
 
-// entry is one published policy and the version under which clients know it.
+// entry is one published policy, with the hash of its content.
 type entry struct {
 	policy  *policy.Policy
-	version string
+	content string
 }
 
 func newTable(st *state.State, cache *xds.Cache, logger *slog.Logger) *table {
 	return &table{state: st, cache: cache, logger: logger, entries: map[policy.Key]*entry{}}
 }
 
-// version names the content of a policy in an epoch. A restart keeps the epoch,
-// so what clients already hold is not sent again; a new epoch sends it once, so
-// that they learn the generation from which later changes count.
-func version(p *policy.Policy, epoch uint64) string {
-	return wire.PolicyVersion(p) + "-" + strconv.FormatUint(epoch, 36)
+// version is the one under which clients know the entry: its content and its
+// generation. A stored policy keeps both over a restart, so what clients already
+// hold is not sent again; the same content under a new generation is sent, so
+// that they learn the one from which later changes count.
+func (e *entry) version() string {
+	g := e.policy.Generation
+	return e.content + "-" + strconv.FormatUint(g.Epoch, 36) + "-" + strconv.FormatUint(g.Number, 36)
 }
 
 // restore puts a stored policy in force under the generation that it has. It
@@ -62,7 +64,7 @@ func (t *table) restore(key policy.Key, blob []byte) *policy.Policy {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.entries[key] = &entry{policy: p, version: version(p, p.Generation.Epoch)}
+	t.entries[key] = &entry{policy: p, content: wire.PolicyVersion(p)}
 	return p
 }
 
@@ -74,19 +76,18 @@ func (t *table) resume(key policy.Key) error {
 }
 
 // publish puts p in force and returns the policy that now is: p under a new
-// generation, or the one before where the content is the same. It waits for
-// neither clients nor storage.
-func (t *table) publish(p *policy.Policy) (*policy.Policy, error) {
+// generation, or the one before where the content is the same and anew is false.
+// It waits for neither clients nor storage.
+func (t *table) publish(p *policy.Policy, anew bool) (*policy.Policy, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	epoch := t.state.Epoch()
-	v := version(p, epoch)
-	if e := t.entries[p.Key]; e != nil && e.version == v {
+	content := wire.PolicyVersion(p)
+	if e := t.entries[p.Key]; e != nil && !anew && e.content == content {
 		return e.policy, t.serve(e)
 	}
 	numbered := *p
 	numbered.Generation = t.state.Next()
-	e := &entry{policy: &numbered, version: version(p, numbered.Generation.Epoch)}
+	e := &entry{policy: &numbered, content: content}
 	if err := t.serve(e); err != nil {
 		return nil, err
 	}
@@ -102,7 +103,7 @@ func (t *table) publish(p *policy.Policy) (*policy.Policy, error) {
 // serve hands an entry to the cache, which ignores a version that it has.
 func (t *table) serve(e *entry) error {
 	m := wire.PolicyToProto(e.policy, time.Now())
-	if err := t.cache.Set(wire.ServicePolicyType, e.policy.Key.String(), m, e.version); err != nil {
+	if err := t.cache.Set(wire.ServicePolicyType, e.policy.Key.String(), m, e.version()); err != nil {
 		return fmt.Errorf("publish policy of %s: %w", e.policy.Key, err)
 	}
 	return nil
