@@ -275,10 +275,14 @@ func (c *call) due(now time.Duration) {
 }
 
 // mayHedge asks everything but the budget. The mode is read again, so that off
-// holds for calls under way.
+// holds for calls under way, and so does a pause.
 func (c *call) mayHedge() (policy.Suppression, bool) {
-	if p := c.service.policy(); p == nil || p.Mode != policy.ModeActive || c.policy.Mode != policy.ModeActive {
+	p := c.service.policy()
+	if p == nil || p.Mode != policy.ModeActive || c.policy.Mode != policy.ModeActive {
 		return policy.SuppressedMode, false
+	}
+	if law, _ := p.Method(c.fullMethod); law.Probability <= 0 {
+		return policy.SuppressedProbability, false
 	}
 	if !c.tossed && rand.Float64() >= c.law.Probability {
 		return policy.SuppressedProbability, false

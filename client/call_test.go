@@ -309,6 +309,26 @@ func TestOffHoldsForCallsUnderWay(t *testing.T) {
 	})
 }
 
+// A pause of hedging holds for calls under way, too: in a freeze all of them wait for
+// a token.
+func TestPauseHoldsForCallsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := testService(t, testPolicy())
+		n := newStub(s, func(ctx context.Context, replica string, _ int, reply any) error {
+			return answer(ctx, time.Second, replica, reply)
+		}, "a", "b", "c")
+		time.AfterFunc(5*ms, func() {
+			s.apply(testPolicy(func(p *policy.Policy) { p.Generation.Number, p.Default.Probability = 2, 0 }))
+		})
+		if _, err := n.call(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if c := n.counts(); c.Hedges != 0 || c.Suppressed[policy.SuppressedProbability] != 1 {
+			t.Errorf("counts %+v, want no hedge, suppressed by probability", c)
+		}
+	})
+}
+
 // A hedge without a token waits its turn and goes when later calls have earned one.
 func TestHedgeWaitsForToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -29,6 +29,7 @@ type method struct {
 	correction float64           // as of the last change of delay or of the latency
 	measured   float64           // the same, of now
 	failing    bool
+	freeze     freeze
 
 	// Above the shortest delay that was in force while the latencies in memory
 	// were measured they are censored; changes are sought below it.
@@ -91,6 +92,7 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 		}
 		m.restored = nil
 		m.set(now, 0)
+		m.freeze.forget()
 		out = in.fallback
 		ask(policy.ReasonNoData, true, text+fallbackText(in.fallback.Delay))
 		return out, guards
@@ -100,6 +102,11 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 	if m.latency.DropChanged(m.limit(now)) > 0 {
 		m.uncensoredUntil = time.Time{}
 		m.forgetForced()
+		kept.forcedSafe, kept.forcedEligible = 0, 0
+	}
+	frozen, freezeText := m.freeze.decide(now)
+	if m.freeze.lately(now) { // what was counted calls for no other delay, what ends may
+		m.counts.forgetForced()
 		kept.forcedSafe, kept.forcedEligible = 0, 0
 	}
 	sample := m.latency.Total()
@@ -119,6 +126,10 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 		ask(policy.ReasonNoData, true, next.note+fallbackText(in.fallback.Delay))
 		return out, guards
 	}
+	if frozen && float64(next.delay) > shiftedBy*float64(m.delay) {
+		m.freeze.forget()
+		frozen = false
+	}
 	m.set(now, next.delay)
 	out.Delay = m.delay
 	ask(policy.ReasonNoData, false, fmt.Sprintf("%s calls ended in %v", commas(kept.ended), memory))
@@ -126,7 +137,7 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 	failing, text := isFailing(m.failing, window.calls, window.failures, failureBound(in.cfg.Throttle))
 	m.failing = failing
 	few := fmt.Sprintf("%d replicas in normal service, hedging needs %d", in.serving, minServing)
-	if ask(policy.ReasonTooFewReplicas, in.serving < minServing, few) || ask(policy.ReasonFailing, failing, text) {
+	if ask(policy.ReasonTooFewReplicas, in.serving < minServing, few) || ask(policy.ReasonFailing, failing, text) || ask(policy.ReasonFreeze, frozen, freezeText) {
 		out.Probability = 0
 		return out, guards
 	}

@@ -148,11 +148,12 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 			suppressed: from.Suppressed,
 		}
 		m := s.method(now, name)
+		thaws := m != nil && m.freeze.thaws(now, from)
 		for replica, seen := range from.Replicas {
 			t.ended += seen.Primary.Count()
 			// The trickle of a replica in probation must not set the delay of the
 			// others; that its calls are eligible shows in the counts.
-			if m != nil && !s.probation.excludes(replica) {
+			if m != nil && !thaws && !s.probation.excludes(replica) {
 				m.latency.Add(at, &seen.Primary)
 			}
 			s.probation.add(now, replica, name, r.Source.Zone, &seen.Primary, seen.Failed)
@@ -160,6 +161,9 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 		if m != nil {
 			if s.forced(m, before, r.Generation) {
 				t.forcedSafe, t.forcedEligible = from.Safe, from.Eligible
+			}
+			if s.forced(m, r.Generation, r.Generation) {
+				m.freeze.add(now, from.Safe, from.Eligible)
 			}
 			m.lastSeen = now
 			m.counts.at(now).add(&t)

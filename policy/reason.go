@@ -5,8 +5,8 @@ import "fmt"
 // ReasonCode is the guard that decided: a closed set, fit for a metric label.
 type ReasonCode uint8
 
-// The guards in the order in which the controller asks them; the first that
-// matches decides.
+// The guards; the first that matches decides. The controller asks them in this
+// order, but tracking last.
 const (
 	ReasonUnknown        ReasonCode = iota // no decision was made yet
 	ReasonOverride                         // an operator said off, shadow or pinned a value
@@ -15,11 +15,13 @@ const (
 	ReasonTooFewReplicas                   // fewer than two serving replicas
 	ReasonFailing                          // too many calls fail; extra load would make it worse
 	ReasonTracking                         // normal: the delay follows the latency
+	ReasonFreeze                           // nearly every call outlives the delay: no copy is quicker
+	ReasonShared                           // what is slow is slow on every copy: hedges rescue nothing
 	numReasonCodes
 )
 
 var reasonNames = [numReasonCodes]string{
-	"unknown", "override", "not_configured", "no_data", "too_few_replicas", "failing", "tracking",
+	"unknown", "override", "not_configured", "no_data", "too_few_replicas", "failing", "tracking", "freeze", "shared",
 }
 
 // String returns the code in snake case.

@@ -130,6 +130,8 @@ func (a *oursClient) mayHedge(c *call) (policy.Suppression, bool) {
 	switch {
 	case !a.live() || a.inForce.Mode != policy.ModeActive:
 		return policy.SuppressedMode, false
+	case a.law.Probability <= 0: // since the call began
+		return policy.SuppressedProbability, false
 	case !a.throttle.Allow():
 		return policy.SuppressedThrottle, false
 	}

@@ -69,6 +69,10 @@ func ReasonCodeToProto(c policy.ReasonCode) hedgedv1.ReasonCode {
 		return hedgedv1.ReasonCode_REASON_CODE_FAILING
 	case policy.ReasonTracking:
 		return hedgedv1.ReasonCode_REASON_CODE_TRACKING
+	case policy.ReasonFreeze:
+		return hedgedv1.ReasonCode_REASON_CODE_FREEZE
+	case policy.ReasonShared:
+		return hedgedv1.ReasonCode_REASON_CODE_SHARED
 	default:
 		return hedgedv1.ReasonCode_REASON_CODE_UNSPECIFIED
 	}
@@ -88,6 +92,10 @@ func reasonCodeFromProto(c hedgedv1.ReasonCode) policy.ReasonCode {
 		return policy.ReasonFailing
 	case hedgedv1.ReasonCode_REASON_CODE_TRACKING:
 		return policy.ReasonTracking
+	case hedgedv1.ReasonCode_REASON_CODE_FREEZE:
+		return policy.ReasonFreeze
+	case hedgedv1.ReasonCode_REASON_CODE_SHARED:
+		return policy.ReasonShared
 	default:
 		return policy.ReasonUnknown
 	}

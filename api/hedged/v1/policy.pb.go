@@ -135,7 +135,8 @@ func (ReplicaState) EnumDescriptor() ([]byte, []int) {
 	return file_hedged_v1_policy_proto_rawDescGZIP(), []int{1}
 }
 
-// ReasonCode names the controller's guards; the first that matches decides.
+// ReasonCode names the controller's guards; the first that matches decides. They
+// are asked in this order, but tracking last.
 type ReasonCode int32
 
 const (
@@ -152,6 +153,10 @@ const (
 	ReasonCode_REASON_CODE_FAILING ReasonCode = 5
 	// Normal: the delay follows the latency.
 	ReasonCode_REASON_CODE_TRACKING ReasonCode = 6
+	// Nearly every call outlives the delay: no copy is quicker than another.
+	ReasonCode_REASON_CODE_FREEZE ReasonCode = 7
+	// What is slow is slow on every copy: hedges rescue nothing.
+	ReasonCode_REASON_CODE_SHARED ReasonCode = 8
 )
 
 // Enum value maps for ReasonCode.
@@ -164,6 +169,8 @@ var (
 		4: "REASON_CODE_TOO_FEW_REPLICAS",
 		5: "REASON_CODE_FAILING",
 		6: "REASON_CODE_TRACKING",
+		7: "REASON_CODE_FREEZE",
+		8: "REASON_CODE_SHARED",
 	}
 	ReasonCode_value = map[string]int32{
 		"REASON_CODE_UNSPECIFIED":      0,
@@ -173,6 +180,8 @@ var (
 		"REASON_CODE_TOO_FEW_REPLICAS": 4,
 		"REASON_CODE_FAILING":          5,
 		"REASON_CODE_TRACKING":         6,
+		"REASON_CODE_FREEZE":           7,
+		"REASON_CODE_SHARED":           8,
 	}
 )
 
@@ -781,7 +790,7 @@ const file_hedged_v1_policy_proto_rawDesc = "" +
 	"\x19REPLICA_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15REPLICA_STATE_SERVING\x10\x01\x12\x1b\n" +
 	"\x17REPLICA_STATE_PROBATION\x10\x02\x12\x1c\n" +
-	"\x18REPLICA_STATE_RECOVERING\x10\x03*\xd1\x01\n" +
+	"\x18REPLICA_STATE_RECOVERING\x10\x03*\x81\x02\n" +
 	"\n" +
 	"ReasonCode\x12\x1b\n" +
 	"\x17REASON_CODE_UNSPECIFIED\x10\x00\x12\x18\n" +
@@ -790,7 +799,9 @@ const file_hedged_v1_policy_proto_rawDesc = "" +
 	"\x13REASON_CODE_NO_DATA\x10\x03\x12 \n" +
 	"\x1cREASON_CODE_TOO_FEW_REPLICAS\x10\x04\x12\x17\n" +
 	"\x13REASON_CODE_FAILING\x10\x05\x12\x18\n" +
-	"\x14REASON_CODE_TRACKING\x10\x06B9Z7github.com/hedged-project/hedged/api/hedged/v1;hedgedv1b\x06proto3"
+	"\x14REASON_CODE_TRACKING\x10\x06\x12\x16\n" +
+	"\x12REASON_CODE_FREEZE\x10\a\x12\x16\n" +
+	"\x12REASON_CODE_SHARED\x10\bB9Z7github.com/hedged-project/hedged/api/hedged/v1;hedgedv1b\x06proto3"
 
 var (
 	file_hedged_v1_policy_proto_rawDescOnce sync.Once
