@@ -78,6 +78,16 @@ func (f *freeze) recent() (c freezeCount, span time.Duration) {
 	return c, span
 }
 
+// all is the counts of freezeLongest.
+func (f *freeze) all() freezeCount {
+	var c freezeCount
+	for _, s := range f.slots {
+		c.safe += s.safe
+		c.eligible += s.eligible
+	}
+	return c
+}
+
 // share is the recent share of calls that outlive the delay; 0 of too few.
 func (f *freeze) share() float64 {
 	c, _ := f.recent()

@@ -30,6 +30,7 @@ type method struct {
 	measured   float64           // the same, of now
 	failing    bool
 	freeze     freeze
+	shared     shared
 
 	// Above the shortest delay that was in force while the latencies in memory
 	// were measured they are censored; changes are sought below it.
@@ -93,6 +94,7 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 		m.restored = nil
 		m.set(now, 0)
 		m.freeze.forget()
+		m.shared = shared{}
 		out = in.fallback
 		ask(policy.ReasonNoData, true, text+fallbackText(in.fallback.Delay))
 		return out, guards
@@ -110,16 +112,31 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 		kept.forcedSafe, kept.forcedEligible = 0, 0
 	}
 	sample := m.latency.Total()
-	next := nextDelay(delayInput{
-		inForce:    m.delay,
-		sample:     sample,
-		wanted:     wanted,
-		safe:       kept.forcedSafe,
-		eligible:   kept.forcedEligible,
-		correction: m.correction,
-		min:        in.cfg.MinDelay,
-		max:        in.cfg.MaxDelay,
+	isShared, sharedText := m.shared.decide(now, sharedInput{
+		inForce:  m.delay,
+		max:      in.cfg.MaxDelay,
+		sample:   sample,
+		eligible: m.freeze.share(),
+		recent:   m.freeze.all(),
+		frozen:   m.freeze.lately(now),
+		target:   in.target,
 	})
+	next := delayOutput{delay: m.shared.late, correction: m.correction}
+	if isShared && m.delay != m.shared.late { // counts at another delay tell nothing
+		m.freeze.forget()
+	}
+	if !isShared {
+		next = nextDelay(delayInput{
+			inForce:    m.delay,
+			sample:     sample,
+			wanted:     wanted,
+			safe:       kept.forcedSafe,
+			eligible:   kept.forcedEligible,
+			correction: m.correction,
+			min:        in.cfg.MinDelay,
+			max:        in.cfg.MaxDelay,
+		})
+	}
 	m.measured = next.correction
 	if next.delay == 0 {
 		out = in.fallback
@@ -139,6 +156,10 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 	few := fmt.Sprintf("%d replicas in normal service, hedging needs %d", in.serving, minServing)
 	if ask(policy.ReasonTooFewReplicas, in.serving < minServing, few) || ask(policy.ReasonFailing, failing, text) || ask(policy.ReasonFreeze, frozen, freezeText) {
 		out.Probability = 0
+		return out, guards
+	}
+	if ask(policy.ReasonShared, isShared, sharedText) {
+		out.Probability, out.MaxAttempts = m.shared.share, 2
 		return out, guards
 	}
 	ask(policy.ReasonTracking, true, m.trackingText(sample, window, next, in.target))

@@ -40,6 +40,8 @@ func anyReport(t *rapid.T) *report.Report {
 			rep.Primary.Completed.RecordN(time.Duration(latency.Draw(t, "x")), some.Draw(t, "n"))
 			rep.Primary.Completed.RecordN(time.Duration(latency.Draw(t, "x")), some.Draw(t, "n"))
 			rep.Primary.Censored.RecordN(time.Duration(latency.Draw(t, "c")), some.Draw(t, "n"))
+			rep.Hedge.Completed.RecordN(time.Duration(latency.Draw(t, "y")), some.Draw(t, "n"))
+			rep.Hedge.Censored.RecordN(time.Duration(latency.Draw(t, "c")), some.Draw(t, "n"))
 			m.Replicas[rapid.SampledFrom([]string{"r1", "r2", "r3", "r4"}).Draw(t, "replica")] = rep
 		}
 		r.Methods[rapid.SampledFrom([]string{"/s/A", "/s/B", "/s/C"}).Draw(t, "method")] = m

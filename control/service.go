@@ -155,6 +155,7 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 			// others; that its calls are eligible shows in the counts.
 			if m != nil && !thaws && !s.probation.excludes(replica) {
 				m.latency.Add(at, &seen.Primary)
+				m.shared.hedges.Merge(&seen.Hedge)
 			}
 			s.probation.add(now, replica, name, r.Source.Zone, &seen.Primary, seen.Failed)
 		}

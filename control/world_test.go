@@ -34,7 +34,8 @@ type world struct {
 	rps      float64 // of all clients
 	late     time.Duration
 	latency  func(replica string) time.Duration
-	fails    func() bool // may be nil
+	fails    func() bool          // may be nil
+	stalls   func() time.Duration // of a call, on every copy; may be nil
 
 	policy    *policy.Policy
 	number    uint64
@@ -96,6 +97,9 @@ func (w *world) begin(c *worldClient) {
 		Sequence: c.sequence,
 		Methods:  map[string]*report.Method{},
 	}
+	if w.policy != nil { // what is in force when the interval begins
+		c.report.Generation = w.policy.Generation
+	}
 }
 
 func (c *worldClient) method() *report.Method {
@@ -138,9 +142,6 @@ func (w *world) run(d time.Duration) {
 			if early || !w.now.Before(c.nextReport) {
 				c.report.Interval = w.now.Sub(c.started)
 				c.report.Early = early
-				if w.policy != nil {
-					c.report.Generation = w.policy.Generation
-				}
 				w.svc.Add(w.now, c.report)
 				if !early {
 					c.nextReport = c.nextReport.Add(time.Second)
@@ -203,6 +204,11 @@ func (w *world) call(c *worldClient) {
 	m.Safe++
 	primary := w.pick()
 	x := w.latency(primary)
+	every := time.Duration(0)
+	if w.stalls != nil {
+		every = w.stalls()
+		x += every
+	}
 	if w.fails != nil && w.fails() {
 		m.Failures++
 		c.replica(primary).Failed++
@@ -228,11 +234,11 @@ func (w *world) call(c *worldClient) {
 	}
 	w.after(d, func() { c.method().Eligible++ })
 	y, second := forever, ""
-	if active && p.Probability > 0 && c.tokens >= 1 {
+	if active && p.Probability > 0 && (p.Probability >= 1 || w.rng.Float64() < p.Probability) && c.tokens >= 1 {
 		for second = w.pick(); second == primary && len(w.replicas) > 1; second = w.pick() {
 		}
 		c.tokens--
-		y = w.latency(second)
+		y = w.latency(second) + every
 		w.after(d, func() { c.method().Hedges++ })
 	}
 	switch {
@@ -285,7 +291,7 @@ func (w *world) uniform(scale float64) time.Duration {
 func steadyUniform(w *world, _ string) time.Duration { return w.uniform(1) }
 
 // within fails the test unless lo <= got <= hi.
-func within[T int | float64 | time.Duration](t *testing.T, what string, got, lo, hi T) {
+func within[T int | uint64 | float64 | time.Duration](t *testing.T, what string, got, lo, hi T) {
 	t.Helper()
 	if got < lo || got > hi {
 		t.Errorf("%s: got %v, want %v to %v", what, got, lo, hi)
