@@ -88,28 +88,20 @@ func (f *freeze) all() freezeCount {
 	return c
 }
 
-// share is the recent share of calls that outlive the delay; 0 of too few.
-func (f *freeze) share() float64 {
-	c, _ := f.recent()
-	if c.safe < freezeCalls {
-		return 0
-	}
-	return min(1, float64(c.eligible)/float64(c.safe))
-}
-
 // decide reports whether hedging pauses. Where too few calls are reported the
 // verdict stays what it was.
 func (f *freeze) decide(now time.Time) (bool, string) {
 	f.advance(now)
 	c, span := f.recent()
+	share := 0.0
 	if c.safe >= freezeCalls {
-		share := f.share()
+		share = min(1, float64(c.eligible)/float64(c.safe))
 		f.on = share >= frozenShare || f.on && share >= thawedShare
 	}
 	if f.on {
 		f.seen = now
 	}
-	text := fmt.Sprintf("%s of %s calls outlived the delay in %v", percent(f.share()), commas(c.safe), span)
+	text := fmt.Sprintf("%s of %s calls outlived the delay in %v", percent(share), commas(c.safe), span)
 	if f.on {
 		text += ": everything is slow, hedging pauses"
 	}

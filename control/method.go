@@ -94,7 +94,6 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 		m.restored = nil
 		m.set(now, 0)
 		m.freeze.forget()
-		m.shared = shared{}
 		out = in.fallback
 		ask(policy.ReasonNoData, true, text+fallbackText(in.fallback.Delay))
 		return out, guards
@@ -113,13 +112,11 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 	}
 	sample := m.latency.Total()
 	isShared, sharedText := m.shared.decide(now, sharedInput{
-		inForce:  m.delay,
-		max:      in.cfg.MaxDelay,
-		sample:   sample,
-		eligible: m.freeze.share(),
-		recent:   m.freeze.all(),
-		frozen:   m.freeze.lately(now),
-		target:   in.target,
+		inForce: m.delay,
+		max:     in.cfg.MaxDelay,
+		sample:  sample,
+		recent:  m.freeze.all(),
+		target:  in.target,
 	})
 	next := delayOutput{delay: m.shared.late, correction: m.correction}
 	if isShared && m.delay != m.shared.late { // counts at another delay tell nothing

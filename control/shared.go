@@ -65,13 +65,11 @@ type shared struct {
 
 // sharedInput is what the verdict depends on besides hedges.
 type sharedInput struct {
-	inForce  time.Duration     // the delay
-	max      time.Duration     // longest delay
-	sample   *estimator.Sample // primaries of the present distribution
-	eligible float64           // recent share of calls that outlive the delay in force
-	recent   freezeCount       // the same of longer, as counts
-	frozen   bool              // now or lately
-	target   float64
+	inForce time.Duration     // the delay
+	max     time.Duration     // longest delay
+	sample  *estimator.Sample // primaries of the present distribution
+	recent  freezeCount       // of calls that outlived the delay in force
+	target  float64
 }
 
 // decide reports whether hedges are to be restrained.
@@ -80,10 +78,7 @@ func (s *shared) decide(now time.Time, in sharedInput) (bool, string) {
 	known, longer := counts(&s.hedges, s.delay)
 	s.hedges.Reset()
 	primaries := outlive(in.sample, s.delay)
-	if in.inForce == s.delay {
-		primaries = max(primaries, in.eligible)
-	}
-	if s.delay == 0 || in.frozen || primaries > tooMany {
+	if s.delay == 0 || primaries > tooMany {
 		s.forget()
 		return false, fmt.Sprintf("%s of calls outlive the delay, so that hedges which do tell nothing", percent(primaries))
 	}
@@ -116,7 +111,7 @@ func (s *shared) follow(now time.Time, inForce time.Duration) {
 	if s.late > 0 {
 		return
 	}
-	if inForce <= s.delay || now.After(s.until) {
+	if s.delay == 0 || inForce <= s.delay || now.After(s.until) {
 		s.delay, s.until = inForce, now.Add(sharedHold)
 	}
 }

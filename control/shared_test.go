@@ -173,23 +173,35 @@ func TestSharedWeighsHedges(t *testing.T) {
 	o.hear(t, 0, 2, 0, false) // no more evidence was kept than sharedMost
 }
 
-// What looks shared because latencies shifted, or in a freeze, is not.
-func TestSharedNeedsHealthyPrimaries(t *testing.T) {
-	for name, change := range map[string]func(*sharedInput){
-		"frozen":  func(in *sharedInput) { in.frozen = true },
-		"counted": func(in *sharedInput) { in.eligible = .85 },
-		"ended":   func(in *sharedInput) { in.sample.Completed.RecordN(time.Second, 10000) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := newTold()
-			change(&o.in)
-			o.hear(t, 1000, 0, 0, false)
-			o = newTold()
-			o.hear(t, 1000, 0, 0, true)
-			o.in.inForce = o.s.delay
-			change(&o.in)
-			o.hear(t, 0, 0, 0, false)
-		})
+// Where nearly all primaries outlive the delay, it is nothing that hedges do, too.
+func TestSharedNeedsQuickerPrimaries(t *testing.T) {
+	o := newTold()
+	o.hear(t, 1000, 0, 0, true)
+	o.in.sample.Completed.RecordN(time.Second, 10000)
+	o.hear(t, 0, 0, 0, false)
+	o.hear(t, 1000, 0, 0, false)
+}
+
+// Without an estimate nothing is restrained, and an estimate starts anew.
+func TestSharedEndsWithTheEstimate(t *testing.T) {
+	s := New(testKey, configured())
+	feed(s, epoch, 1000, 10*time.Millisecond, 3)
+	s.Tick(epoch)
+	hedges := &report.Replica{}
+	hedges.Hedge.Completed.RecordN(time.Second, 100)
+	s.Add(epoch, &report.Report{Methods: map[string]*report.Method{testMethod: {
+		Replicas: map[string]*report.Replica{"a": hedges},
+	}}})
+	if m := s.Tick(epoch).Policy.Methods[testMethod]; m.Reason.Code != policy.ReasonShared {
+		t.Fatalf("%+v, want it restrained", m)
+	}
+	now := epoch.Add(2 * memory)
+	if m := s.Tick(now).Policy.Methods[testMethod]; m.Reason.Code != policy.ReasonNoData {
+		t.Errorf("after silence: %+v, want no data", m)
+	}
+	feed(s, now, 1000, 10*time.Millisecond, 3)
+	if m := s.Tick(now).Policy.Methods[testMethod]; m.Reason.Code != policy.ReasonTracking || m.Probability != 1 {
+		t.Errorf("with data again: %+v, want it tracked", m)
 	}
 }
 
