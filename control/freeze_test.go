@@ -162,8 +162,9 @@ func TestFreezeCountsTheDelayInForce(t *testing.T) {
 			Generation: policy.Generation{Epoch: 1, Number: c.number},
 			Methods:    map[string]*report.Method{testMethod: {Calls: 100, Safe: 100, Eligible: 99}},
 		})
-		if got := s.Tick(epoch).Policy.Methods[testMethod].Reason.Code; got != c.want {
-			t.Errorf("counted under generation %d: %v, want %v", c.number, got, c.want)
+		got := s.Tick(epoch).Policy
+		if got.Methods[testMethod].Reason.Code != c.want || got.Reason.Code != c.want {
+			t.Errorf("counted under generation %d: %v and %v, want %v", c.number, got.Methods[testMethod].Reason.Code, got.Reason.Code, c.want)
 		}
 	}
 }

@@ -297,7 +297,7 @@ func (s *Service) Tick(now time.Time) Decision {
 // guards asks the guards of the service in their order, the last of which
 // decided; decided counts the methods by what decided them.
 func (s *Service) guards(window tally, serving int, decided map[policy.ReasonCode]int) []Guard {
-	guards := make([]Guard, 0, 6)
+	guards := make([]Guard, 0, 8)
 	ask := func(code policy.ReasonCode, yes bool, text string) bool {
 		guards = append(guards, Guard{Code: code, Decided: yes, Text: text})
 		return yes
@@ -329,6 +329,14 @@ func (s *Service) guards(window tally, serving int, decided map[policy.ReasonCod
 	}
 	if ask(policy.ReasonFailing, none(policy.ReasonFailing),
 		fmt.Sprintf("%d of %d methods fail too often", decided[policy.ReasonFailing], len(s.methods))) {
+		return guards
+	}
+	if ask(policy.ReasonFreeze, none(policy.ReasonFreeze),
+		fmt.Sprintf("of %d of %d methods every call is slow", decided[policy.ReasonFreeze], len(s.methods))) {
+		return guards
+	}
+	if ask(policy.ReasonShared, none(policy.ReasonShared),
+		fmt.Sprintf("of %d of %d methods what is slow is slow on every copy", decided[policy.ReasonShared], len(s.methods))) {
 		return guards
 	}
 	load := window.load()

@@ -192,8 +192,8 @@ func TestSharedEndsWithTheEstimate(t *testing.T) {
 	s.Add(epoch, &report.Report{Methods: map[string]*report.Method{testMethod: {
 		Replicas: map[string]*report.Replica{"a": hedges},
 	}}})
-	if m := s.Tick(epoch).Policy.Methods[testMethod]; m.Reason.Code != policy.ReasonShared {
-		t.Fatalf("%+v, want it restrained", m)
+	if p := s.Tick(epoch).Policy; p.Methods[testMethod].Reason.Code != policy.ReasonShared || p.Reason.Code != policy.ReasonShared {
+		t.Fatalf("%+v, want it restrained", p)
 	}
 	now := epoch.Add(2 * memory)
 	if m := s.Tick(now).Policy.Methods[testMethod]; m.Reason.Code != policy.ReasonNoData {
