@@ -106,14 +106,14 @@ func TestShiftIsNoFreeze(t *testing.T) {
 			var p paused
 			p.watch(w, policy.ReasonFreeze)
 			scale = factor
-			w.run(20 * time.Second)
+			w.run(10 * time.Second)
 			within(t, "pause", p.total, 0, 800*time.Millisecond)
 			if !p.since.IsZero() {
 				t.Errorf("%d clients, times %v: still paused", clients, factor)
 			}
 			within(t, "delay over the one before", float64(w.delay())/float64(before), .9*factor, 1.2*factor)
 			scale = 1
-			w.run(20 * time.Second)
+			w.run(10 * time.Second)
 			within(t, "pause with the fall", p.total, 0, 800*time.Millisecond)
 		}
 	}

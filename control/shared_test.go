@@ -45,8 +45,8 @@ func TestSharedSlownessRestrainsHedging(t *testing.T) {
 			within(t, "delay", m.Delay, 36*time.Millisecond, 38*time.Millisecond)
 			var p paused
 			p.watch(w, policy.ReasonShared)
-			w.run(60 * time.Second)
-			within(t, "restrained", w.now.Sub(p.since), 60*time.Second, 60*time.Second)
+			w.run(20 * time.Second)
+			within(t, "restrained", w.now.Sub(p.since), 20*time.Second, 20*time.Second)
 			extra, _ := w.svc.Status(w.now).Load.ExtraLoad()
 			within(t, "extra load", extra, .0002, .004)
 			end := w.now
@@ -98,7 +98,7 @@ func TestOwnSlownessIsNotShared(t *testing.T) {
 		w := newWorld(configured(), 5, 1000, 3, latency)
 		var p paused
 		p.watch(w, policy.ReasonShared)
-		w.run(2 * time.Minute)
+		w.run(40 * time.Second)
 		if !p.first.IsZero() {
 			t.Errorf("%s: restrained after %v", name, p.first.Sub(epoch))
 		}
@@ -112,14 +112,14 @@ func TestShiftIsNoSharedSlowness(t *testing.T) {
 		for _, factor := range []float64{3, 10} {
 			scale := 1.0
 			w := newWorld(configured(), clients, 1000, 3, func(w *world, _ string) time.Duration { return w.uniform(scale) })
-			w.run(40 * time.Second)
+			w.run(20 * time.Second)
 			var p paused
 			p.watch(w, policy.ReasonShared)
 			scale = factor
-			w.run(20 * time.Second)
+			w.run(10 * time.Second)
 			within(t, "restrained by the rise", p.total, 0, 1200*time.Millisecond)
 			scale = 1
-			w.run(20 * time.Second)
+			w.run(10 * time.Second)
 			within(t, "and the fall", p.total, 0, 1200*time.Millisecond)
 			if !p.since.IsZero() {
 				t.Errorf("%d clients, times %v: still restrained", clients, factor)
