@@ -7,26 +7,26 @@ import (
 )
 
 // alarms are timers for calls, used again: most calls end before theirs rings.
-// The pool belongs to one connection and not to the package, so that a timer
+// The pool belongs to one connection or transport and not to the package, so that a timer
 // never leaves the synctest bubble in which an application's test made it.
 type alarms struct{ pool sync.Pool }
 
 // alarm is a timer that rings for the call that holds it.
 type alarm struct {
 	timer *time.Timer
-	call  atomic.Pointer[call]
+	race  atomic.Pointer[race]
 }
 
-// start returns an alarm that rings for c after d.
-func (p *alarms) start(c *call, d time.Duration) *alarm {
+// start returns an alarm that rings for r after d.
+func (p *alarms) start(r *race, d time.Duration) *alarm {
 	a, _ := p.pool.Get().(*alarm)
 	if a == nil {
 		a = new(alarm)
-		a.call.Store(c)
+		a.race.Store(r)
 		a.timer = time.AfterFunc(d, a.ring)
 		return a
 	}
-	a.call.Store(c)
+	a.race.Store(r)
 	a.timer.Reset(d)
 	return a
 }
@@ -36,13 +36,13 @@ func (p *alarms) start(c *call, d time.Duration) *alarm {
 // be, and then reaches the next call: a ring is only a reason to look.
 func (p *alarms) stop(a *alarm) {
 	if a.timer.Stop() {
-		a.call.Store(nil)
+		a.race.Store(nil)
 		p.pool.Put(a)
 	}
 }
 
 func (a *alarm) ring() {
-	if c := a.call.Load(); c != nil {
-		c.ring()
+	if r := a.race.Load(); r != nil {
+		r.ring()
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"reflect"
 	"strconv"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
@@ -29,17 +28,9 @@ const (
 // of which the caller sees only the winner's.
 type attempt struct {
 	context.Context
-	call  *call
-	index int           // 0: the primary
-	after time.Duration // from the call's start to the attempt's own
-
-	// Guarded by call.mu. Written by the picker.
-	replica  candidate      // picked; zero before
-	sent     bool           // and its server sees it, or will
-	stranded bool           // no replica was left for it
-	pushback hedge.Pushback // that its server asked for
-
-	err error // written at its end, read once it has won
+	call *call
+	try        // the picker writes its replica, sent, stranded and pushback
+	err  error // written at its end, read once it has won
 
 	*received // a hedge's; nil for the primary
 }
@@ -106,7 +97,8 @@ func hedgeContext(ctx context.Context, index int) context.Context {
 // run is a hedge's goroutine.
 func (a *attempt) run(req any) {
 	c := a.call
-	c.ended(a, c.invoker(a, c.fullMethod, req, a.reply, c.cc, a.options(c.opts)...))
+	a.err = c.invoker(a, c.fullMethod, req, a.reply, c.cc, a.options(c.opts)...)
+	c.ended(a, outcomeOf(&c.law, a.err))
 }
 
 // options returns opts with the places that the attempt fills replaced by its

@@ -190,10 +190,11 @@ func TestOutcomes(t *testing.T) {
 		"resource exhaustion": {live, status.Error(codes.ResourceExhausted, ""), false, true, false},
 	}
 	for name, tt := range tests {
-		o := outcomeOf(tt.ctx, tt.err)
-		if o.cancelled != tt.cancelled || o.counts() != tt.counts || o.answered() != tt.answered {
+		o := outcomeOf(&policy.Method{}, tt.err)
+		o.cancelled = o.torn && tt.ctx.Err() != nil
+		if o.cancelled != tt.cancelled || o.counts() != tt.counts || o.answered != tt.answered {
 			t.Errorf("%s: cancelled %v, counts %v, answered %v; want %v, %v, %v", name,
-				o.cancelled, o.counts(), o.answered(), tt.cancelled, tt.counts, tt.answered)
+				o.cancelled, o.counts(), o.answered, tt.cancelled, tt.counts, tt.answered)
 		}
 	}
 }

@@ -44,13 +44,6 @@ type replicaBalancer struct {
 	current  atomic.Pointer[picker]  // nil while no replica is ready
 }
 
-// liveReplica is one replica as this connection sees it. Its address is its
-// identity for as long as the resolver names it.
-type liveReplica struct {
-	name        string
-	outstanding atomic.Int64 // attempts sent and not ended
-}
-
 // UpdateClientConnState hands the resolver's endpoints to the children. The
 // balancer has no config of its own, and the children take none.
 func (b *replicaBalancer) UpdateClientConnState(state balancer.ClientConnState) error {

@@ -218,8 +218,8 @@ func (c *Client) service(key policy.Key) *service {
 	return s
 }
 
-// Stats returns a snapshot of every service that DialOptions was asked for, in
-// the order of their keys.
+// Stats returns a snapshot of every service that DialOptions or Transport was
+// asked for, in the order of their keys.
 func (c *Client) Stats() []ServiceStats {
 	var out []ServiceStats
 	for _, s := range c.all() {

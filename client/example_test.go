@@ -2,6 +2,8 @@ package client_test
 
 import (
 	"log"
+	"net/http"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -44,6 +46,50 @@ func ExampleClient_ServerOption() {
 	// Register services, Serve, and when that returns:
 
 	server.Stop()
+	if err := hedging.Close(); err != nil {
+		log.Print(err)
+	}
+}
+
+// A process that calls an HTTP service: one Client, and its transport in front of
+// the http.Client that it has. Without replicas to choose from, hedges go through
+// the service's balancer.
+func ExampleClient_Transport() {
+	hedging, err := client.New(client.Options{Daemon: "127.0.0.1:7946"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	orders := &http.Client{Transport: hedging.Transport("orders", http.DefaultTransport, client.HTTPOptions{
+		Method: func(r *http.Request) string {
+			if strings.HasPrefix(r.URL.Path, "/orders/") {
+				return r.Method + " /orders/{id}"
+			}
+			return r.Method
+		},
+		Replicas: func() []string { return []string{"10.0.0.7:8080", "10.0.0.8:8080"} },
+	})}
+
+	// orders.Get("http://orders/orders/17") goes to one of the replicas, and to
+	// the other as well when it is slow.
+
+	orders.CloseIdleConnections()
+	if err := hedging.Close(); err != nil {
+		log.Print(err)
+	}
+}
+
+// A replica of that service counts the requests that reach it.
+func ExampleClient_HTTPHandler() {
+	hedging, err := client.New(client.Options{Daemon: "127.0.0.1:7946"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	routes := http.NewServeMux()
+	server := &http.Server{Addr: ":8080", Handler: hedging.HTTPHandler("orders", "10.0.0.7:8080", routes)}
+
+	// ListenAndServe, and when that returns:
+
+	_ = server.Close()
 	if err := hedging.Close(); err != nil {
 		log.Print(err)
 	}

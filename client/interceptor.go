@@ -2,11 +2,8 @@ package client
 
 import (
 	"context"
-	"time"
 
 	"google.golang.org/grpc"
-
-	"github.com/hedged-project/hedged/policy"
 )
 
 // interceptor is what all calls of one connection share.
@@ -29,29 +26,11 @@ func (c *Client) unaryInterceptor(s *service) grpc.UnaryClientInterceptor {
 
 func (in *interceptor) unary(ctx context.Context, fullMethod string, req, reply any, cc *grpc.ClientConn,
 	invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	s := in.service
-	p := s.policy()
-	safe := in.safety.safe(fullMethod) || keyed(ctx)
-	c := &call{
-		interceptor: in,
-		request:     request{ctx, fullMethod, req, reply, cc, invoker, opts},
-		method:      s.method(fullMethod),
-		policy:      p,
-		safe:        safe,
-		start:       time.Now(),
-	}
+	c := &call{request: request{fullMethod, req, reply, cc, invoker, opts}}
+	c.ctx, c.service, c.alarms, c.carrier = ctx, in.service, &in.alarms, c
+	c.safe = in.safety.safe(fullMethod) || keyed(ctx)
 	c.primary.call = c
-	s.noteCall(c.method, safe)
-
-	mode := policy.ModeOff
-	if p != nil {
-		mode = p.Mode
-		c.law, _ = p.Method(fullMethod)
-	}
-	if safe && mode == policy.ModeActive {
-		s.budget.Earn() // whom it lets go is listening
-	}
-	if !safe || mode == policy.ModeOff || c.law.Delay <= 0 {
+	if !c.begin(fullMethod) {
 		return c.plain()
 	}
 	return c.hedged()

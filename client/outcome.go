@@ -1,74 +1,70 @@
 package client
 
 import (
-	"context"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/hedged-project/hedged/hedge"
+	"github.com/hedged-project/hedged/policy"
 )
 
-// outcome is what became of an attempt.
+// outcome is what became of an attempt, whatever carried it.
 type outcome struct {
-	code      codes.Code
-	cancelled bool // by its caller, or because its call was over
-}
-
-// outcomeOf judges an attempt's error; ctx is what the attempt ran under.
-func outcomeOf(ctx context.Context, err error) outcome {
-	o := outcome{code: codeOf(err)}
-	switch o.code {
-	case codes.Canceled, codes.DeadlineExceeded:
-		o.cancelled = ctx.Err() != nil
-	}
-	return o
+	verdict   hedge.Verdict
+	succeeded bool
+	// answered: the method itself answered, if only to say no. Other failures may
+	// come from something in front of it, and a replica that fails fast must not
+	// look quick.
+	answered  bool
+	failed    bool // it speaks against the service, unless it was cancelled
+	torn      bool // it ended as a cancelled one ends
+	cancelled bool // it was: by its caller, or because its call was over
 }
 
 // counts reports whether the outcome speaks against the service: the controller
 // stops hedging a service where many calls end so, and the throttle takes a
-// token. Canceled and DeadlineExceeded count only when they are the server's own.
-func (o outcome) counts() bool {
-	switch o.code {
-	case codes.Unavailable, codes.ResourceExhausted, codes.Internal, codes.Unknown,
-		codes.DataLoss, codes.Aborted, codes.DeadlineExceeded, codes.Canceled:
-		return !o.cancelled
-	}
-	return false
-}
+// token.
+func (o outcome) counts() bool { return o.failed && !o.cancelled }
 
-// answered reports whether the method itself answered, if only to say no. Other
-// codes may come from something in front of it, and a replica that fails fast
-// must not look quick.
-func (o outcome) answered() bool {
-	switch o.code {
+// outcomeOf judges the error of an attempt over gRPC. Canceled and
+// DeadlineExceeded count only when they are the server's own.
+func outcomeOf(law *policy.Method, err error) outcome {
+	code := codeOf(err)
+	o := outcome{verdict: hedge.Judge(law, uint32(code)), succeeded: code == codes.OK}
+	switch code {
 	case codes.OK, codes.NotFound, codes.AlreadyExists, codes.InvalidArgument,
 		codes.FailedPrecondition, codes.OutOfRange:
-		return true
+		o.answered = true
+	case codes.Unavailable, codes.ResourceExhausted, codes.Internal, codes.Unknown,
+		codes.DataLoss, codes.Aborted:
+		o.failed = true
+	case codes.DeadlineExceeded, codes.Canceled:
+		o.failed, o.torn = true, true
 	}
-	return false
+	return o
 }
 
 // record adds an attempt that ended to its replica's measurements: its latency
 // when it was answered, a lower bound of it when it was cancelled, a count when
-// it failed. call.mu is held.
-func (a *attempt) record(o outcome, took time.Duration) {
-	if a.replica.liveReplica == nil {
+// it failed. race.mu is held.
+func (r *race) record(t *try, o outcome, took time.Duration) {
+	if t.replica.liveReplica == nil {
 		return // it never got as far as a replica
 	}
-	r := a.call.method.replica(a.replica.name)
-	seen := &r.primary
-	if a.index > 0 {
-		seen = &r.hedge
+	at := r.method.replica(t.replica.name)
+	seen := &at.primary
+	if t.index > 0 {
+		seen = &at.hedge
 	}
 	switch {
 	case o.cancelled:
 		seen.censored.Record(took)
-	case o.answered():
+	case o.answered:
 		seen.completed.Record(took)
 	default:
-		r.failed.Add(1)
+		at.failed.Add(1)
 	}
 }
 
@@ -76,13 +72,13 @@ func (a *attempt) record(o outcome, took time.Duration) {
 // non-fatal status code" or a pushback that says "do not retry"; here it is also
 // what counts against the service, so that a policy without non-fatal codes
 // throttles too.
-func (a *attempt) tell(t *hedge.Throttle, o outcome, v hedge.Verdict) {
+func (t *try) tell(throttle *hedge.Throttle, o outcome) {
 	switch {
 	case o.cancelled:
-	case o.code == codes.OK:
-		t.Success()
-	case v == hedge.NonFatal, o.counts(), a.pushback.Stops():
-		t.Failure()
+	case o.succeeded:
+		throttle.Success()
+	case o.verdict == hedge.NonFatal, o.failed, t.pushback.Stops():
+		throttle.Failure()
 	}
 }
 

@@ -3,14 +3,12 @@ package client
 import (
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/hedged-project/hedged/hedge"
-	"github.com/hedged-project/hedged/policy"
 )
 
 // errNoReplica fails a hedge that found every ready replica tried: the set
@@ -23,50 +21,8 @@ var errNoReplica = status.Error(codes.Unavailable, "hedged: no replica is ready 
 // slices are never written again.
 type picker struct {
 	balancer *replicaBalancer
-	replicas []*liveReplica
+	replicaSet
 	children []balancer.Picker // by replica: the endpoint's own connection
-
-	seen atomic.Pointer[standings] // by the policy of the last pick
-}
-
-// standings is a picker's replicas as one policy sees them.
-type standings struct {
-	policy     *policy.Policy // nil: none
-	candidates []candidate
-}
-
-// candidate is a replica with its standing. Two candidates of one replica under
-// one policy are equal, whichever picker they are from.
-type candidate struct {
-	*liveReplica
-	state policy.ReplicaState
-	share float64
-}
-
-// Outstanding is part of hedge.Candidate.
-func (c candidate) Outstanding() int64 { return c.outstanding.Load() }
-
-// Standing is part of hedge.Candidate.
-func (c candidate) Standing() (policy.ReplicaState, float64) { return c.state, c.share }
-
-// candidates returns the replicas as pol sees them. Calls mostly share a policy,
-// so the answer of the last pick is mostly right.
-func (p *picker) candidates(pol *policy.Policy) []candidate {
-	if s := p.seen.Load(); s != nil && s.policy == pol {
-		return s.candidates
-	}
-	s := &standings{policy: pol, candidates: make([]candidate, len(p.replicas))}
-	for i, r := range p.replicas {
-		s.candidates[i] = candidate{liveReplica: r}
-		if pol == nil {
-			continue
-		}
-		if standing, ok := pol.Replicas[r.name]; ok {
-			s.candidates[i].state, s.candidates[i].share = standing.State, standing.Share
-		}
-	}
-	p.seen.Store(s)
-	return s.candidates
 }
 
 // Pick sends an attempt to the better of two replicas, never to one that its

@@ -82,9 +82,9 @@ func TestHedgeWithoutReplicaFailsAlone(t *testing.T) {
 // A pick whose connection turns out not to be ready is taken back.
 func TestPickThatIsNotReadyIsTakenBack(t *testing.T) {
 	n := newStub(testService(t, nil), nil, "a", "b")
-	c := &call{interceptor: n.interceptor, request: request{fullMethod: testMethod}}
-	h := &attempt{Context: context.Background(), call: c, index: 1}
-	c.primary.call, c.hedges = c, []*attempt{h}
+	c := &call{request: request{fullMethod: testMethod}}
+	h := &attempt{Context: context.Background(), call: c, try: try{index: 1}}
+	c.carrier, c.primary.call, c.hedges = c, c, []runner{h}
 
 	p := n.balancer.current.Load()
 	info := balancer.PickInfo{FullMethodName: testMethod, Ctx: h}
@@ -134,7 +134,7 @@ func TestPickWithoutAttempt(t *testing.T) {
 // not pick on that call's behalf.
 func TestPickForAnotherMethodIsNotTheCalls(t *testing.T) {
 	n := newStub(testService(t, nil), nil, "a", "b")
-	c := &call{interceptor: n.interceptor, request: request{fullMethod: testMethod}}
+	c := &call{request: request{fullMethod: testMethod}}
 	a := &attempt{Context: context.Background(), call: c}
 	if _, err := n.balancer.current.Load().Pick(balancer.PickInfo{FullMethodName: "/auth.Tokens/Get", Ctx: a}); err != nil {
 		t.Fatal(err)

@@ -87,8 +87,8 @@ func (c *Client) allServers() []*server {
 	return slices.Collect(maps.Values(c.servers))
 }
 
-// ServerStats returns what was counted by every server that ServerOption was
-// asked for, in the order of service and replica.
+// ServerStats returns what was counted by every server that ServerOption or
+// HTTPHandler was asked for, in the order of service and replica.
 func (c *Client) ServerStats() []ServerStats {
 	var out []ServerStats
 	for _, s := range c.allServers() {

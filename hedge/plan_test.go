@@ -243,3 +243,13 @@ func BenchmarkPlan(b *testing.B) {
 		p.Ended(5*ms, Acceptable, Pushback{})
 	}
 }
+
+// A wish that is told in another way than by gRPC's trailer is the same wish.
+func TestPushbackToldOtherwise(t *testing.T) {
+	if got, want := PushbackAfter(20*time.Millisecond), ParsePushback([]string{"20"}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got, want := PushbackStop(), ParsePushback([]string{"-1"}); got != want || !got.Stops() {
+		t.Errorf("got %+v, want %+v, which stops", got, want)
+	}
+}

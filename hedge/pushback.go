@@ -43,3 +43,10 @@ func ParsePushback(values []string) Pushback {
 // Stops reports whether no more attempts are wanted, which Throttle counts as a
 // failure.
 func (p Pushback) Stops() bool { return p.stop }
+
+// PushbackAfter is the wish of a server, told in another way than by the trailer,
+// for the next attempt to come no sooner than after wait, which is not negative.
+func PushbackAfter(wait time.Duration) Pushback { return Pushback{present: true, delay: wait} }
+
+// PushbackStop is the wish for no more attempts.
+func PushbackStop() Pushback { return Pushback{present: true, stop: true} }
