@@ -53,11 +53,15 @@ func TestRealAttemptsNeverMeetAReplicaTwice(t *testing.T) {
 		}
 		return []byte(replica), nil
 	}
-	s := testService(t, testPolicy(func(p *policy.Policy) { p.Default.Delay = 2 * ms }))
+	// The delay is long enough for a loaded machine to pick a replica in it, and
+	// for connect to send no hedge that would be seen after it.
+	s := testService(t, testPolicy(func(p *policy.Policy) { p.Default.Delay = 50 * ms }))
 	c := newCluster(t, s, serve, "a", "b", "c")
 	c.connect(t)
-	for range 30 {
+	for range 10 {
+		mu.Lock()
 		visits = nil
+		mu.Unlock()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		_, err := c.call(ctx)
 		cancel()
