@@ -103,11 +103,7 @@ func (c *Client) ServerStats() []ServerStats {
 func (s *server) stats() ServerStats {
 	out := ServerStats{Key: s.key.service, Replica: s.key.replica}
 	for _, m := range s.all() {
-		c := m.counts()
-		out.Attempts += c.Attempts
-		out.Hedges += c.Hedges
-		out.Cancelled += c.Cancelled
-		out.Wasted += c.Wasted
+		out.Add(m.counts())
 	}
 	return out
 }

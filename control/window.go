@@ -45,10 +45,7 @@ func (t *tally) add(o *tally) {
 	for i, n := range o.suppressed {
 		t.suppressed[i] += n
 	}
-	t.served.Attempts += o.served.Attempts
-	t.served.Hedges += o.served.Hedges
-	t.served.Cancelled += o.served.Cancelled
-	t.served.Wasted += o.served.Wasted
+	t.served.Add(o.served)
 	t.ended += o.ended
 	t.forcedSafe += o.forcedSafe
 	t.forcedEligible += o.forcedEligible

@@ -101,10 +101,7 @@ func (t *methodTotals) add(m *report.Method) {
 	for i, n := range m.Suppressed {
 		t.suppressed[i] += n
 	}
-	t.server.Attempts += m.Served.Attempts
-	t.server.Hedges += m.Served.Hedges
-	t.server.Cancelled += m.Served.Cancelled
-	t.server.Wasted += m.Served.Wasted
+	t.server.Add(m.Served)
 }
 
 func (t *totals) clone() totals {

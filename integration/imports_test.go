@@ -30,7 +30,6 @@ const (
 	metrics = "github.com/VictoriaMetrics/metrics"
 	pb      = "google.golang.org/protobuf"
 	status  = "google.golang.org/genproto/googleapis/rpc/status"
-	xsync   = "golang.org/x/sync"
 )
 
 // rules is the table of DESIGN.md, "Who may import whom". A row covers a package
@@ -67,7 +66,7 @@ var rules = []struct {
 			"api/hedged/v1", "internal/wire", "policy", "estimator", "report", "control", "hedge",
 			"storage", "storage/bolt", "xds",
 		},
-		outside: []string{grpc, pb, gcp, metrics, xsync},
+		outside: []string{grpc, pb, gcp, metrics},
 		never:   []string{"client", "idempotency", "internal/demo", "sim"},
 	},
 	{pkg: "sim", imports: []string{"control", "report", "estimator", "hedge", "policy"}},

@@ -75,3 +75,11 @@ type Served struct {
 	Cancelled uint64        // ended by the caller's cancellation
 	Wasted    time.Duration // handler time of cancelled attempts
 }
+
+// Add adds what was seen besides.
+func (s *Served) Add(o Served) {
+	s.Attempts += o.Attempts
+	s.Hedges += o.Hedges
+	s.Cancelled += o.Cancelled
+	s.Wasted += o.Wasted
+}

@@ -112,3 +112,17 @@ func playScene(ctx context.Context, o Options, d *daemonProcess, name string) (S
 	})
 	return Scene{Name: name, Figures: figures}, err
 }
+
+// hedging starts a client that may hedge, under a load of 40 calls in flight. The
+// scene ends the load, then closes the client.
+func (s stage) hedging(ctx context.Context) (*subscriber, *running, error) {
+	c, err := s.fleet.subscribe(ctx, s.d.ready.GRPC, s.service)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := c.warmUp(ctx); err != nil {
+		c.close()
+		return nil, nil, err
+	}
+	return c, begin(ctx, load{conn: c.conn, inFlight: 40}), nil
+}

@@ -145,10 +145,7 @@ func (f *fleet) slowDown(factor float64) {
 func (f *fleet) served() report.Served {
 	var sum report.Served
 	for _, s := range f.counter.ServerStats() {
-		sum.Attempts += s.Attempts
-		sum.Hedges += s.Hedges
-		sum.Cancelled += s.Cancelled
-		sum.Wasted += s.Wasted
+		sum.Add(s.Served)
 	}
 	return sum
 }

@@ -13,15 +13,11 @@ import (
 // grow by half, at 20 s another process starts to keep every core busy.
 func drift(ctx context.Context, s stage) ([]Figure, error) {
 	const part = 10 * time.Second
-	c, err := s.fleet.subscribe(ctx, s.d.ready.GRPC, s.service)
+	c, l, err := s.hedging(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer c.close()
-	if err := c.warmUp(ctx); err != nil {
-		return nil, err
-	}
-	l := begin(ctx, load{conn: c.conn, inFlight: 40})
 	defer l.end()
 	burning, stop := context.WithCancel(ctx)
 	defer stop()

@@ -8,15 +8,11 @@ import (
 
 // daemonRestart kills the daemon under load and starts it again a second later.
 func daemonRestart(ctx context.Context, s stage) ([]Figure, error) {
-	c, err := s.fleet.subscribe(ctx, s.d.ready.GRPC, s.service)
+	c, l, err := s.hedging(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer c.close()
-	if err := c.warmUp(ctx); err != nil {
-		return nil, err
-	}
-	l := begin(ctx, load{conn: c.conn, inFlight: 40})
 	defer l.end()
 	if err := sleep(ctx, 3*time.Second, func(done float64) { s.progress(0.4 * done) }); err != nil {
 		return nil, err

@@ -12,15 +12,11 @@ import (
 // slowReplica makes one replica three times slower, waits for its probation,
 // mends it, and waits for its release.
 func slowReplica(ctx context.Context, s stage) ([]Figure, error) {
-	c, err := s.fleet.subscribe(ctx, s.d.ready.GRPC, s.service)
+	c, l, err := s.hedging(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer c.close()
-	if err := c.warmUp(ctx); err != nil {
-		return nil, err
-	}
-	l := begin(ctx, load{conn: c.conn, inFlight: 40})
 	defer l.end()
 	if err := sleep(ctx, 3*time.Second, func(done float64) { s.progress(0.2 * done) }); err != nil {
 		return nil, err
