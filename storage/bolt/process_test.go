@@ -175,13 +175,22 @@ func TestLockComesFree(t *testing.T) {
 // On a file system where opening or locking stalls for good, Open still ends.
 func TestStallingFileSystem(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
+	// The store is there already: whether what was left behind makes an empty file
+	// first, which is no store, is chance.
+	s, err := bolt.Open(path, bolt.Options{})
+	if err == nil {
+		err = s.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	let := make(chan struct{})
 	restore := bolt.SetOpenFile(func(name string, flag int, mode os.FileMode) (*os.File, error) {
 		<-let
 		return os.OpenFile(name, flag, mode)
 	})
 	begin := time.Now()
-	_, err := bolt.Open(path, bolt.Options{LockTimeout: 50 * time.Millisecond})
+	_, err = bolt.Open(path, bolt.Options{LockTimeout: 50 * time.Millisecond})
 	if !errors.Is(err, bolt.ErrLocked) || !strings.Contains(err.Error(), path) {
 		t.Fatalf("Open: %v, want ErrLocked and the path", err)
 	}
@@ -190,7 +199,7 @@ func TestStallingFileSystem(t *testing.T) {
 	}
 	// What was left behind gives the lock back when the file system answers.
 	close(let)
-	s, err := bolt.Open(path, bolt.Options{LockTimeout: 20 * time.Second})
+	s, err = bolt.Open(path, bolt.Options{LockTimeout: 20 * time.Second})
 	restore()
 	if err != nil {
 		t.Fatal(err)
