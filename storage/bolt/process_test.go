@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -185,10 +186,13 @@ func TestStallingFileSystem(t *testing.T) {
 		t.Fatal(err)
 	}
 	let := make(chan struct{})
+	var opened sync.WaitGroup
 	restore := bolt.SetOpenFile(func(name string, flag int, mode os.FileMode) (*os.File, error) {
 		<-let
+		defer opened.Done()
 		return os.OpenFile(name, flag, mode)
 	})
+	opened.Add(1)
 	begin := time.Now()
 	_, err = bolt.Open(path, bolt.Options{LockTimeout: 50 * time.Millisecond})
 	if !errors.Is(err, bolt.ErrLocked) || !strings.Contains(err.Error(), path) {
@@ -199,6 +203,8 @@ func TestStallingFileSystem(t *testing.T) {
 	}
 	// What was left behind gives the lock back when the file system answers.
 	close(let)
+	opened.Wait()
+	opened.Add(1)
 	s, err = bolt.Open(path, bolt.Options{LockTimeout: 20 * time.Second})
 	restore()
 	if err != nil {
