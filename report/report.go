@@ -57,6 +57,11 @@ type Method struct {
 	Suppressed      [policy.NumSuppressions]uint64
 	Replicas        map[string]*Replica
 
+	// What callers waited for, from the primary's dispatch to the call's end, of
+	// the eligible calls that ended in the interval: those that sent a hedge, and
+	// those that did not. What the others waited for is their primary's latency.
+	Hedged, Unhedged estimator.Histogram
+
 	Served Served
 }
 

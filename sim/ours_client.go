@@ -193,8 +193,14 @@ func (a *oursClient) done(c *call, i int) {
 	} else if i > 0 {
 		a.counts.Wins++
 	}
-	if c.eligible && c.plan.Attempts() == 1 {
-		a.counts.Suppressed[c.refusal]++
+	if c.eligible {
+		waited := a.l.w.now - c.start
+		if c.plan.Attempts() == 1 {
+			a.counts.Suppressed[c.refusal]++
+			a.counts.Unhedged.Record(waited)
+		} else {
+			a.counts.Hedged.Record(waited)
+		}
 	}
 	if _, ok := a.l.waiting[&c.waiter]; ok {
 		delete(a.l.waiting, &c.waiter)
