@@ -20,6 +20,8 @@ type call struct {
 	replyType protoreflect.MessageType // nil: no protobuf message
 	primary   attempt
 
+	acceptable func(fullMethod string, reply any) bool // nil: every reply
+
 	// Guarded by race.mu.
 	balancer *replicaBalancer // of the last pick; nil before the first
 	copied   any              // of the request, for hedges
@@ -39,7 +41,7 @@ type request struct {
 func (c *call) plain() error {
 	c.primary.Context = c.ctx
 	err := c.invoker(&c.primary, c.fullMethod, c.req, c.reply, c.cc, c.opts...)
-	c.measured(&c.primary.try, outcomeOf(&c.law, err))
+	c.measured(&c.primary.try, c.judge(c.reply, err))
 	return err
 }
 
@@ -50,7 +52,7 @@ func (c *call) hedged() error {
 	c.run()
 
 	c.primary.err = c.invoker(&c.primary, c.fullMethod, c.req, c.reply, c.cc, withoutFinish(c.opts)...)
-	c.ended(&c.primary, outcomeOf(&c.law, c.primary.err))
+	c.ended(&c.primary, c.judge(c.reply, c.primary.err))
 
 	var err error
 	if winner, ok := c.await().(*attempt); ok {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/hedged-project/hedged/estimator"
 	"github.com/hedged-project/hedged/hedge"
@@ -629,4 +630,110 @@ func TestCancelRacesAlarm(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A hedge that is due while no other replica is ready is asked for again after
+// another delay, and again: it goes once one has come.
+func TestHedgeWaitsForReplica(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newStub(testService(t, testPolicy()), stallFirst, "a")
+		time.AfterFunc(25*ms, func() { n.setReady("a", "b") })
+		start := time.Now()
+		got, err := n.call(t.Context())
+		if took := time.Since(start); err != nil || got != "b" || took != 33*ms {
+			t.Errorf("got %q, %v after %v, want b's answer after 33ms: due at 10, 20 and 30ms", got, err, took)
+		}
+		if c, want := n.counts(), (Counts{Calls: 1, Safe: 1, Eligible: 1, Hedges: 1, Wins: 1}); c != want {
+			t.Errorf("counts %+v, want %+v", c, want)
+		}
+	})
+}
+
+// So is one that is due before the primary has a replica, as while a connection
+// comes up; and one whose token comes while there is no other replica gives it
+// back.
+func TestHedgeWaitsForThePrimary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newStub(testService(t, testPolicy()), stallFirst, "a", "b")
+		start := time.Now()
+		got, err := n.callThrough(t.Context(), func(ctx context.Context, index int) {
+			if index == 0 {
+				_ = sleep(ctx, 15*ms)
+			}
+		}, n.invoke)
+		if took := time.Since(start); err != nil || got != n.visits()[1] || took != 23*ms {
+			t.Errorf("got %q, %v after %v, want a hedge's answer after 23ms", got, err, took)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s := testService(t, testPolicy(func(p *policy.Policy) { p.Budget = policy.Budget{Ratio: 1, Burst: 10} }))
+		n := newStub(s, func(ctx context.Context, replica string, index int, reply any) error {
+			return answer(ctx, 35*ms, replica, reply)
+		}, "a", "b")
+		s.budget.Set(policy.Budget{Burst: 10}, true) // the call earns none
+		time.AfterFunc(15*ms, func() { n.setReady(n.visits()[0]) })
+		time.AfterFunc(16*ms, func() {
+			s.budget.Set(policy.Budget{Ratio: 1, Burst: 10}, true)
+			s.budget.Earn()
+		})
+		if _, err := n.call(t.Context()); err != nil || len(n.visits()) != 1 {
+			t.Errorf("got %v from %v, want the primary's answer alone", err, n.visits())
+		}
+		synctest.Wait()
+		if got := s.budget.Tokens(); got != 1 {
+			t.Errorf("%v tokens, want the one that could not be spent", got)
+		}
+	})
+}
+
+// A quick reply that the application does not accept loses to any other
+// attempt's good one. When none is good, the last reply is the answer, and a
+// failure is not better than a reply.
+func TestFastBadReplyLoses(t *testing.T) {
+	good := func(_ string, reply any) bool { return reply.(*wrapperspb.StringValue).Value != "" }
+	down := status.Error(codes.Unavailable, "down")
+	for name, tt := range map[string]struct {
+		fast, slow error  // nil: a reply
+		text       string // of the slow one's
+		want       string
+		took       time.Duration
+	}{
+		"bad, good":    {nil, nil, "data", "data", 31 * ms},
+		"failed, good": {down, nil, "data", "data", 31 * ms},
+		"all bad":      {nil, nil, "", "", 31 * ms},
+		"bad, failed":  {nil, down, "", "", 31 * ms},
+		"failed, bad":  {down, nil, "", "", 31 * ms},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := testPolicy(func(p *policy.Policy) {
+					p.Default.NonFatal = []uint32{uint32(codes.Unavailable)}
+					p.Default.MaxAttempts = 2
+				})
+				n := newStub(testService(t, p), func(ctx context.Context, replica string, index int, reply any) error {
+					if index == 0 {
+						_ = sleep(ctx, ms)
+						return tt.fast
+					}
+					if tt.slow != nil {
+						_ = sleep(ctx, 30*ms)
+						return tt.slow
+					}
+					return answer(ctx, 30*ms, tt.text, reply)
+				}, "a", "b")
+				n.acceptable = good
+				start := time.Now()
+				got, err := n.call(t.Context())
+				if took := time.Since(start); err != nil || got != tt.want || took != tt.took {
+					t.Errorf("got %q, %v after %v, want %q after %v", got, err, took, tt.want, tt.took)
+				}
+				for _, replica := range n.visits() {
+					seen := n.service.method(testMethod).replica(replica)
+					if got == "" && drained(&seen.primary.completed)+drained(&seen.hedge.completed) > 0 {
+						t.Error("a reply that is no answer was measured as one")
+					}
+				}
+			})
+		})
+	}
 }

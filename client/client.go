@@ -56,6 +56,13 @@ type Options struct {
 	// may write, and a hedge writes twice. Default: not trusted.
 	AllowIdempotent bool
 
+	// Acceptable says whether a reply over gRPC is the answer. When it is not, any
+	// other attempt's reply is preferred, and the next attempt is due at once; if
+	// none is acceptable, the last one is the answer. It is called for every reply,
+	// from any goroutine, and must not block, keep the reply or write to it. Nil:
+	// every reply is. Which failures are the answer, the policy says.
+	Acceptable func(fullMethod string, reply any) bool
+
 	// DialOptions are for the connection to the daemon, such as TLS credentials
 	// for one that is not on this machine. Empty: no transport security.
 	DialOptions []grpc.DialOption

@@ -33,11 +33,26 @@ type exchange struct {
 	call     *httpCall
 	ctx      context.Context
 	cancel   context.CancelFunc // of ctx; nil when the caller's context is enough
-	picked   atomic.Bool        // a connection, as net/http says
+	header   atomic.Uint32      // headerUnknown and so on, of a hedge
 	released atomic.Bool
 
 	response *http.Response // written at its end, read once it has ended
 	err      error          // likewise
+}
+
+// What is known of a hedge's header.
+const (
+	headerUnknown uint32 = iota
+	headerBegun          // it is being written, and out a moment later
+	headerUnsent         // its attempt has ended without: counted as unsent
+)
+
+// begins is called by net/http when it begins to write the hedge's header. Over
+// HTTP/2 that may be after the attempt was cancelled and has ended.
+func (x *exchange) begins(string, []string) {
+	if !x.header.CompareAndSwap(headerUnknown, headerBegun) && x.header.CompareAndSwap(headerUnsent, headerBegun) {
+		x.call.method.cancelledUnsent.Add(^uint64(0))
+	}
 }
 
 // place chooses the primary's replica.
@@ -105,12 +120,10 @@ func (c *httpCall) launch(t try) runner {
 		x.replica, _ = hedge.Choose(c.set.candidates(c.policy), c.tried(), rand.Uint64)
 	}
 	x.replica.outstanding.Add(1)
-	// The header is out some microseconds later, if the attempt is not cancelled
-	// first, which net/http does not tell: so a hedge may count as sent that was
-	// not, but none that was sent as unsent.
-	x.ctx, x.cancel = context.WithCancel(httptrace.WithClientTrace(c.ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { x.picked.Store(true) },
-	}))
+	// The header is out a moment later, if the attempt is not cancelled first, which
+	// net/http does not tell: so a hedge may count as sent that was not, but none
+	// that was sent as unsent.
+	x.ctx, x.cancel = context.WithCancel(httptrace.WithClientTrace(c.ctx, &httptrace.ClientTrace{WroteHeaderField: x.begins}))
 	// Taken now, while the caller may not write to its request: a loser may be
 	// reading its own when the caller's is in other use.
 	go x.runHedge(x.outgoing())
@@ -130,7 +143,7 @@ func (x *exchange) runHedge(r *http.Request) {
 // run makes the exchange, to its end in the race: the header, or its failure.
 func (x *exchange) run(r *http.Request) {
 	x.response, x.err = x.send(r) //nolint:bodyclose // its caller closes the winner's, discard the others'
-	x.sent = x.response != nil || x.picked.Load()
+	x.sent = x.index == 0 || x.response != nil || !x.header.CompareAndSwap(headerUnknown, headerUnsent)
 	o := x.call.judge(x.response, x.err)
 	if x.response != nil && o.verdict != hedge.Acceptable {
 		x.pushback = retryAfter(x.response.Header, x.call.law.Delay)

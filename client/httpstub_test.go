@@ -47,7 +47,7 @@ func (s stubNetwork) RoundTrip(r *http.Request) (*http.Response, error) {
 		defer r.Body.Close()
 	}
 	if trace := httptrace.ContextClientTrace(r.Context()); trace != nil && r.Context().Err() == nil {
-		trace.GotConn(httptrace.GotConnInfo{})
+		trace.WroteHeaderField("Host", nil)
 	}
 	return s.n.send(r, index)
 }

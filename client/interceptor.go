@@ -11,6 +11,8 @@ type interceptor struct {
 	service *service
 	safety  *safety
 	alarms  alarms
+
+	acceptable func(fullMethod string, reply any) bool // nil: every reply
 }
 
 // unaryInterceptor returns the interceptor that measures a connection's unary
@@ -20,7 +22,7 @@ type interceptor struct {
 // returned, as without hedging; one of another type must not be written to
 // afterwards, as a hedge that lost may still be reading it.
 func (c *Client) unaryInterceptor(s *service) grpc.UnaryClientInterceptor {
-	in := &interceptor{service: s, safety: c.safety}
+	in := &interceptor{service: s, safety: c.safety, acceptable: c.opts.Acceptable}
 	return in.unary
 }
 
@@ -29,7 +31,7 @@ func (in *interceptor) unary(ctx context.Context, fullMethod string, req, reply 
 	c := &call{request: request{fullMethod, req, reply, cc, invoker, opts}}
 	c.ctx, c.service, c.alarms, c.carrier = ctx, in.service, &in.alarms, c
 	c.safe = in.safety.safe(fullMethod) || keyed(ctx)
-	c.primary.call = c
+	c.primary.call, c.acceptable = c, in.acceptable
 	if !c.begin(fullMethod) {
 		return c.plain()
 	}

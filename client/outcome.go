@@ -46,6 +46,17 @@ func outcomeOf(law *policy.Method, err error) outcome {
 	return o
 }
 
+// judge is the outcome of an attempt that ended with err and, without one, with
+// reply.
+func (c *call) judge(reply any, err error) outcome {
+	o := outcomeOf(&c.law, err)
+	if err == nil && c.acceptable != nil && !c.acceptable(c.fullMethod, reply) {
+		// What is no answer must not make its replica look quick.
+		o = outcome{verdict: hedge.NotAcceptable}
+	}
+	return o
+}
+
 // record adds an attempt that ended to its replica's measurements: its latency
 // when it was answered, a lower bound of it when it was cancelled, a count when
 // it failed. race.mu is held.

@@ -31,7 +31,7 @@ type race struct {
 	mu      sync.Mutex // guards what follows, but for safe
 	plan    hedge.Plan
 	hedges  []runner
-	last    runner        // ended last, of those that a replica could be found for
+	last    runner        // the best that has ended: the last one, but no failure after a reply
 	winner  runner        // its outcome is the call's; nil: its caller gave up
 	decided chan struct{} // closed when it is over; nil while nobody waits for it
 	alarm   *alarm
@@ -75,7 +75,8 @@ type try struct {
 	stranded bool           // no replica was left for it, or it could not be made
 
 	ended            bool
-	answered, failed bool // its outcome did, or counts
+	verdict          hedge.Verdict // written at its end, like what follows
+	answered, failed bool          // its outcome did, or counts
 }
 
 func (t *try) state() *try { return t }
@@ -175,7 +176,7 @@ func (r *race) ended(a runner, o outcome) {
 		r.method.cancelledUnsent.Add(1)
 	}
 	o.cancelled = o.torn && (r.over || r.ctx.Err() != nil)
-	t.ended, t.answered, t.failed = true, o.answered, o.counts()
+	t.ended, t.verdict, t.answered, t.failed = true, o.verdict, o.answered, o.counts()
 	r.record(t, o, now-t.after)
 
 	verdict := o.verdict
@@ -191,6 +192,8 @@ func (r *race) ended(a runner, o outcome) {
 	switch {
 	case r.over || t.stranded:
 		r.carrier.discard(a)
+	case verdict == hedge.NonFatal && r.last != nil && r.last.state().verdict == hedge.NotAcceptable:
+		r.carrier.discard(a) // any reply is better than none
 	default:
 		if r.last != nil {
 			r.carrier.discard(r.last)
@@ -324,9 +327,15 @@ func (r *race) mayHedge() (policy.Suppression, bool) {
 	return r.carrier.ready()
 }
 
-// refuse says why the due attempt may not go, nor any after it.
+// refuse says why the due attempt may not go. Replicas come and go, and so may
+// the primary's: without one it is asked for again. All else holds for the
+// attempts after it too.
 func (r *race) refuse(why policy.Suppression, now time.Duration) {
 	r.refusal = why
+	if why == policy.SuppressedReplica {
+		r.follow(r.plan.Postponed(now), now)
+		return
+	}
 	r.follow(r.plan.Refused(), now)
 }
 

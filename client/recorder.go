@@ -199,6 +199,8 @@ type drain struct {
 
 func (d *drain) method(m *method) {
 	seen := m.counts()
+	// A hedge that counted as unsent may turn out to be sent.
+	seen.CancelledUnsent = max(seen.CancelledUnsent, m.reported.CancelledUnsent)
 	if delta := seen.minus(m.reported); delta != (Counts{}) {
 		m.reported = seen
 		delta.put(d.of(m.name))

@@ -13,7 +13,7 @@ type Counts struct {
 	Safe            uint64                         // of Calls: may run twice, so they earn budget
 	Eligible        uint64                         // of Safe: still pending at the delay
 	Hedges          uint64                         // attempts beyond the primary, decided on
-	CancelledUnsent uint64                         // of Hedges: ended before a replica was picked; over HTTP, before they had a connection
+	CancelledUnsent uint64                         // of Hedges: ended before a replica was picked; over HTTP, before their header was begun
 	Wins            uint64                         // calls that a hedge answered first
 	Failures        uint64                         // calls that ended in a failure that counts
 	Suppressed      [policy.NumSuppressions]uint64 // eligible calls that never were hedged

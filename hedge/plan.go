@@ -54,11 +54,12 @@ const (
 //	              due: Next, AttemptNow
 //	                |
 //	   .------------+-------------.
-//	Started      Waiting       Refused
-//	(sent)    (for a token)  (for good: no more attempts)
-//	              |
+//	Started      Waiting       Postponed         Refused
+//	(sent)    (for a token)  (nowhere to go)  (for good: no more attempts)
+//	              |           due again after
+//	              |           another delay
 //	  Started, or Waiting again at Next (promoted in vain),
-//	  or Refused; Waits turns false: leave the queue
+//	  or Postponed, or Refused; Waits turns false: leave the queue
 //
 // A Plan leaves no call without an end: when nothing runs and nothing more may
 // be sent, the outcome that came last is the call's, at once.
@@ -142,9 +143,21 @@ func (p *Plan) Waiting(at time.Duration) Action {
 	return Await
 }
 
+// Postponed says that the due attempt, or the one that waited, has nowhere to go
+// at this instant: no replica is ready that the call has not tried. One may be
+// after another delay, so it is due again then. When nothing runs, a call does
+// not wait for one to come: Commit.
+func (p *Plan) Postponed(at time.Duration) Action {
+	if p.running == 0 {
+		return p.Refused()
+	}
+	p.waits, p.waited = false, 0
+	p.due = at + p.delay
+	return Await
+}
+
 // Refused says that the due attempt may not go, nor any after it: the mode, the
-// coin, the throttle or the lack of an untried replica forbids it. It may be
-// said at any time.
+// coin or the throttle forbids it. It may be said at any time.
 //
 // A6: "The hedged request is cancelled, and if there are no other already-sent
 // hedged RPCs the failure is returned to the client application."

@@ -198,12 +198,14 @@ func TestPlanAlwaysEnds(t *testing.T) {
 			if due && (p.Running() == 0 || action == AttemptNow || rapid.Bool().Draw(t, "time passes")) {
 				now = max(now, at)
 				action = Await
-				switch rapid.IntRange(0, 2).Draw(t, "may it go") {
+				switch rapid.IntRange(0, 3).Draw(t, "may it go") {
 				case 0:
 					p.Started(now)
 				case 1:
 					action = p.Waiting(now)
 				case 2:
+					action = p.Postponed(now)
+				case 3:
 					action = p.Refused()
 				}
 			} else {
@@ -252,4 +254,25 @@ func TestPushbackToldOtherwise(t *testing.T) {
 	if got, want := PushbackStop(), ParsePushback([]string{"-1"}); got != want || !got.Stops() {
 		t.Errorf("got %+v, want %+v, which stops", got, want)
 	}
+}
+
+// A hedge that has nowhere to go is due again after another delay, but a call
+// whose attempts have all failed does not wait for a replica to come.
+func TestPlanPostponed(t *testing.T) {
+	p := started(10*ms, 3)
+	wantAction(t, p.Postponed(10*ms), Await)
+	wantNext(t, &p, 20*ms)
+	wantAction(t, p.Waiting(20*ms), Await) // for a token, which comes too late
+	wantAction(t, p.Postponed(25*ms), Await)
+	wantNext(t, &p, 35*ms)
+	if p.Waits() {
+		t.Error("it waits for a token and has nowhere to go")
+	}
+	p.Started(35 * ms)
+	wantNext(t, &p, 45*ms)
+
+	p = started(10*ms, 3)
+	wantAction(t, p.Ended(5*ms, NonFatal, Pushback{}), AttemptNow)
+	wantAction(t, p.Postponed(5*ms), Commit)
+	wantNoNext(t, &p)
 }
