@@ -70,6 +70,7 @@ var rules = []struct {
 		never:   []string{"client", "idempotency", "internal/demo", "sim"},
 	},
 	{pkg: "sim", imports: []string{"control", "report", "estimator", "hedge", "policy"}},
+	{pkg: "sim/goals", imports: []string{"sim", "control", "report", "estimator", "policy"}},
 	{pkg: "internal/demo", imports: []string{anything}, outside: []string{anything}},
 	{pkg: "internal/cli", imports: []string{anything}, outside: []string{anything}},
 	{pkg: "internal/cli/hedged", imports: []string{anything}, outside: []string{anything}, never: []string{"client", "internal/demo", "sim"}},

@@ -47,6 +47,9 @@ func (w *World) start(cl *client, g int32) {
 	c.plan = hedge.NewPlan(&c.law)
 	c.plan.Started(0)
 	w.result.primary(w.now)
+	if w.probe.Sent != nil {
+		w.probe.Sent(w.now, int(cl.number))
+	}
 	cl.agent.sent()
 	if c.law.Delay > 0 {
 		w.push(event{at: w.now + c.law.Delay, kind: evDue, ref: c.ref, gen: c.gen})
@@ -80,6 +83,9 @@ func (w *World) ring(c *call) {
 	if !c.eligible && now >= c.law.Delay {
 		c.eligible = true
 		w.result.eligible(c.start)
+		if w.probe.Eligible != nil {
+			w.probe.Eligible(w.now, c.start)
+		}
 		c.client.agent.eligible(true)
 		if c.law.Probability <= 0 {
 			c.refusal = policy.SuppressedProbability
@@ -149,6 +155,9 @@ func (w *World) launch(c *call) {
 	i := c.plan.Attempts()
 	c.plan.Started(w.now - c.start)
 	w.result.hedge(w.now)
+	if w.probe.Hedge != nil {
+		w.probe.Hedge(w.now, c.start)
+	}
 	c.client.agent.hedged(c)
 	w.setAlarm(c)
 	w.send(c, i)
@@ -196,6 +205,9 @@ func (w *World) back(c *call, i int) {
 func (w *World) commit(c *call, i int) {
 	c.over = true
 	cl := c.client
+	if w.probe.Answer != nil {
+		w.probe.Answer(w.answer(c, i))
+	}
 	for k := range c.plan.Attempts() {
 		a := &c.attempts[k]
 		if a.ended {

@@ -3,10 +3,7 @@ package sim
 import (
 	"context"
 	"math"
-	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hedged-project/hedged/estimator"
@@ -14,12 +11,7 @@ import (
 
 // Run runs a scenario once under a policy. It returns an error only when ctx ends.
 func Run(ctx context.Context, s *Scenario, p Policy, seed uint64) (*Result, error) {
-	w := newWorld(s, seed, p.new)
-	w.result.Seed = seed
-	if err := w.run(ctx); err != nil {
-		return nil, err
-	}
-	return w.result, nil
+	return Observe(ctx, s, p, seed, Probe{})
 }
 
 // Row is one policy's results over all seeds.
@@ -29,14 +21,14 @@ type Row struct {
 }
 
 // Compare runs a scenario under each policy with the seeds base, base+1, ... as
-// many as the machine can at a time. progress, unless nil, is told of each run
-// that ended. It returns an error only when ctx ends.
-func Compare(ctx context.Context, s *Scenario, policies []Policy, seeds int, base uint64, progress func()) ([]Row, error) {
+// many as the pool lets at a time. progress, unless nil, is told of each run that
+// ended. It returns an error only when ctx ends.
+func Compare(ctx context.Context, pool *Pool, s *Scenario, policies []Policy, seeds int, base uint64, progress func()) ([]Row, error) {
 	rows := make([]Row, len(policies))
 	for i := range rows {
 		rows[i] = Row{Policy: policies[i], Results: make([]*Result, seeds)}
 	}
-	err := each(len(policies)*seeds, func(i int) error {
+	err := pool.Each(len(policies)*seeds, func(i int) error {
 		row := &rows[i/seeds]
 		r, err := Run(ctx, s, row.Policy, base+uint64(i%seeds))
 		if err == nil && progress != nil {
@@ -46,31 +38,6 @@ func Compare(ctx context.Context, s *Scenario, policies []Policy, seeds int, bas
 		return err
 	})
 	return rows, err
-}
-
-// each calls f(0) to f(n-1) on all processors; after an error it calls no more.
-func each(n int, f func(int) error) error {
-	var next atomic.Int64
-	var failed atomic.Pointer[error]
-	var wg sync.WaitGroup
-	for range min(n, runtime.GOMAXPROCS(0)) {
-		wg.Go(func() {
-			for failed.Load() == nil {
-				i := int(next.Add(1)) - 1
-				if i >= n {
-					return
-				}
-				if err := f(i); err != nil {
-					failed.CompareAndSwap(nil, &err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if err := failed.Load(); err != nil {
-		return *err
-	}
-	return nil
 }
 
 // Spread is a figure over seeds.

@@ -76,7 +76,7 @@ at 15s daemon down
 at 17s daemon up`, sized(2500)/5)
 	run := func(cpus int) []Row {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cpus))
-		rows, err := Compare(t.Context(), s, Policies(), 2, 7, nil)
+		rows, err := Compare(t.Context(), NewPool(), s, Policies(), 2, 7, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,8 +7,23 @@ import (
 	"time"
 )
 
-// OracleName is the policy that FindOracle returns.
+// OracleName is the name of an Oracle's policy.
 const OracleName = "oracle"
+
+// Oracle is the best fixed delay and probability of hedging in a world.
+type Oracle struct {
+	Delay       time.Duration
+	Probability float64
+}
+
+// Policy hedges by the oracle, without a budget.
+func (o Oracle) Policy() Policy {
+	return Policy{
+		Name: OracleName,
+		Text: fmt.Sprintf("the best fixed delay and probability of a search: %v, %.3g", o.Delay.Round(10*time.Microsecond), o.Probability),
+		new:  newAlways(o.Delay, o.Probability),
+	}
+}
 
 const (
 	// oracleSeed is where the seeds of the search begin: far from those that the
@@ -26,10 +41,10 @@ var oracleProbabilities = [...]float64{1, .7, .5, .35, .25, .15}
 // the steps about the best once. It is the best that one hedge after a fixed delay
 // can do in a world that does not change; in one that does it is only a yardstick.
 // It costs some 150 runs at most. It returns an error only when ctx ends.
-func FindOracle(ctx context.Context, s *Scenario) (Policy, error) {
+func FindOracle(ctx context.Context, pool *Pool, s *Scenario) (Oracle, error) {
 	none, err := Run(ctx, s, Policies()[0], oracleSeed)
 	if err != nil {
-		return Policy{}, err
+		return Oracle{}, err
 	}
 	from, to := math.Log(float64(max(none.P50, 1))), math.Log(float64(max(none.P999, 2)))
 	step := (to - from) / oracleSteps
@@ -47,9 +62,9 @@ func FindOracle(ctx context.Context, s *Scenario) (Policy, error) {
 	if len(grid) == 0 { // all calls take the same time
 		grid = []point{{math.Exp(to), 1}}
 	}
-	best, err := s.best(ctx, grid)
+	best, err := s.best(ctx, pool, grid)
 	if err != nil {
-		return Policy{}, err
+		return Oracle{}, err
 	}
 	var fine []point
 	for i := -3.; i <= 3; i++ {
@@ -60,13 +75,8 @@ func FindOracle(ctx context.Context, s *Scenario) (Policy, error) {
 			})
 		}
 	}
-	best, err = s.best(ctx, append(fine, best))
-	d := time.Duration(best.delay)
-	return Policy{
-		Name: OracleName,
-		Text: fmt.Sprintf("the best fixed delay and probability of a search: %v, %.3g", d.Round(10*time.Microsecond), best.probability),
-		new:  newAlways(d, best.probability),
-	}, err
+	best, err = s.best(ctx, pool, append(fine, best))
+	return Oracle{Delay: time.Duration(best.delay), Probability: best.probability}, err
 }
 
 // point is a policy that the oracle tries.
@@ -74,9 +84,9 @@ type point struct{ delay, probability float64 }
 
 // best runs all points and returns the one with the least p99.9 that keeps to the
 // target; none of them: the one with the least extra load.
-func (s *Scenario) best(ctx context.Context, points []point) (point, error) {
+func (s *Scenario) best(ctx context.Context, pool *Pool, points []point) (point, error) {
 	p999, extra := make([]float64, len(points)), make([]float64, len(points))
-	err := each(len(points), func(i int) error {
+	err := pool.Each(len(points), func(i int) error {
 		p := points[i]
 		row := Row{}
 		for k := range uint64(oracleSeeds) {

@@ -11,10 +11,11 @@ import (
 func TestOracle(t *testing.T) {
 	t.Parallel()
 	s := world(t, "latency uniform 5ms 15ms\nstall call 1%% 1s\narrivals poisson %d\nwarmup 0s\nduration 3s", sized(4000))
-	p, err := FindOracle(t.Context(), s)
+	o, err := FindOracle(t.Context(), NewPool(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
+	p := o.Policy()
 	r := play(t, s, p, 1)
 	near(t, fmt.Sprintf("p99.9 of %s", p.Text), Millis(r.P999), 28.7, .05)
 	if x := r.Extra(); !raceEnabled && (x > .055 || x < .03) {

@@ -141,6 +141,9 @@ func (l *ours) tick() {
 	if err := d.Policy.Validate(); err != nil {
 		panic(fmt.Sprintf("sim: the controller made a policy that is not valid: %v", err))
 	}
+	if l.w.probe.Decided != nil {
+		l.w.probe.Decided(l.w.now, &d, func() control.Status { return l.service.Status(epoch.Add(l.w.now)) })
+	}
 	if !d.Publish {
 		return
 	}

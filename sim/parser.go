@@ -126,7 +126,7 @@ func (p *parser) line(number int, line string) error {
 	}
 	field := p.field
 	p.field = "field"
-	return p.bad("%.40q is unknown%s", field, suggest(field, fieldNames()))
+	return p.bad("%.40q is unknown%s", field, Suggest(field, fieldNames()))
 }
 
 // bad is an error about the field under way.
@@ -159,7 +159,7 @@ func (p *parser) choice(what string, options ...string) (int, error) {
 			return i, nil
 		}
 	}
-	return 0, p.bad("%s %.40q, want %s%s", what, w, listed(options), suggest(w, options))
+	return 0, p.bad("%s %.40q, want %s%s", what, w, listed(options), Suggest(w, options))
 }
 
 // option takes a keyword if it comes next.

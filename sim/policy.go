@@ -130,5 +130,5 @@ func FindPolicy(name string) (Policy, error) {
 	if i := slices.IndexFunc(all, func(p Policy) bool { return p.Name == name }); i >= 0 {
 		return all[i], nil
 	}
-	return Policy{}, fmt.Errorf("policy: %.40q is unknown%s", name, suggest(name, PolicyNames()))
+	return Policy{}, fmt.Errorf("policy: %.40q is unknown%s", name, Suggest(name, PolicyNames()))
 }

@@ -22,6 +22,7 @@ type attempt struct {
 	replica int32
 	sent    time.Duration
 	begun   time.Duration // service
+	takes   time.Duration // of service
 }
 
 // attemptRef names an attempt: its call's number and its place there.
@@ -80,9 +81,9 @@ func (w *World) serve(r *replica, c *call, i int) {
 	a := &c.attempts[i]
 	r.busy++
 	a.state, a.begun = running, w.now
-	var d time.Duration
-	d, a.fails = w.serviceTime(c, i, a.replica)
-	w.push(event{at: w.now + max(d, quickest), kind: evServed, ref: attemptRef(c, i), gen: c.gen})
+	a.takes, a.fails = w.serviceTime(c, i, a.replica)
+	a.takes = max(a.takes, quickest)
+	w.push(event{at: w.now + a.takes, kind: evServed, ref: attemptRef(c, i), gen: c.gen})
 }
 
 // served ends an attempt's work and sends its answer.

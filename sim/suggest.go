@@ -1,8 +1,8 @@
 package sim
 
-// suggest returns `; did you mean "x"?` where one of names is close to what was
+// Suggest returns `; did you mean "x"?` where one of names is close to what was
 // written, and else which names there are.
-func suggest(written string, names []string) string {
+func Suggest(written string, names []string) string {
 	best, least := "", 3
 	for _, n := range names {
 		if d := distance(written, n); d < least && d < len(n) {

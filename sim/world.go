@@ -51,6 +51,7 @@ type World struct {
 	turns  [2]uint64     // of round robin: primaries, hedges
 	tried  []candidate   // of the call that is routed
 
+	probe  Probe
 	result *Result
 }
 

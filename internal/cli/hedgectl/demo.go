@@ -130,6 +130,9 @@ type progress struct {
 }
 
 func (p *progress) show(what string, done float64) {
+	if p == nil {
+		return
+	}
 	const width = 30
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -36,6 +36,7 @@ type simulation struct {
 	list     bool
 	show     string
 	quiet    bool
+	goals    goalsAsked
 	policies []sim.Policy
 	oracle   bool
 }
@@ -43,7 +44,7 @@ type simulation struct {
 func (o *options) simulate() *cobra.Command {
 	s := &simulation{seeds: 12, base: 1, compare: "none,hedged"}
 	cmd := &cobra.Command{
-		Use:   "simulate NAME|FILE...",
+		Use:   "simulate NAME|FILE...|--goals [ID...]",
 		Short: "Try hedging in a simulated world, beside what others do",
 		Long: `simulate runs scenarios in virtual time, with the controller and the client's law as
 they run in production, and shows medians over the seeds with the least and the
@@ -67,8 +68,15 @@ Scenarios:
 		Example: `  hedgectl simulate --list
   hedgectl simulate queue
   hedgectl simulate step fleet --compare none,finagle,hedged --seeds 4
-  hedgectl simulate my-service.txt --compare all -o json`,
+  hedgectl simulate my-service.txt --compare all -o json
+  hedgectl simulate --goals --quick`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := s.goals.check(cmd); err != nil {
+				return err
+			}
+			if s.goals.on {
+				return o.measureGoals(cmd.Context(), s, args)
+			}
 			if s.list {
 				if len(args) > 0 {
 					return cli.Usagef("--list takes no scenario, but got %q", args[0])
@@ -105,6 +113,7 @@ Scenarios:
 	f.StringVar(&s.compare, "compare", s.compare, "all, or a `LIST` of "+strings.Join(sim.PolicyNames(), ","))
 	f.BoolVar(&s.list, "list", false, "show the scenarios that come with the program")
 	f.StringVar(&s.show, "show", "", "print the text of the scenario `NAME`, to start one's own from")
+	s.goals.flags(f)
 	f.BoolVar(&s.quiet, "no-progress", false, "no progress bar")
 	return cmd
 }
@@ -232,30 +241,23 @@ type spread struct {
 }
 
 func (o *options) playScenarios(ctx context.Context, s *simulation, scenarios []*sim.Scenario) error {
-	var bar *progress
-	if f, ok := o.err.(*os.File); !s.quiet && ok && term.IsTerminal(int(f.Fd())) {
-		bar = &progress{w: f}
-		defer bar.clear()
-	}
+	bar := o.bar(s)
+	defer bar.clear()
+	pool := sim.NewPool()
 	var all []played
 	for i, sc := range scenarios {
 		policies := slices.Clone(s.policies)
 		if s.oracle {
-			if bar != nil {
-				bar.show(sc.Name+": looking for the oracle", 0)
-			}
-			oracle, err := sim.FindOracle(ctx, sc)
+			bar.show(sc.Name+": looking for the oracle", 0)
+			oracle, err := sim.FindOracle(ctx, pool, sc)
 			if err != nil {
 				return err
 			}
-			policies = append(policies, oracle)
+			policies = append(policies, oracle.Policy())
 		}
 		var done atomic.Int64
-		rows, err := sim.Compare(ctx, sc, policies, s.seeds, s.base, func() {
-			n := done.Add(1)
-			if bar != nil {
-				bar.show(sc.Name, float64(n)/float64(len(policies)*s.seeds))
-			}
+		rows, err := sim.Compare(ctx, pool, sc, policies, s.seeds, s.base, func() {
+			bar.show(sc.Name, float64(done.Add(1))/float64(len(policies)*s.seeds))
 		})
 		if err != nil {
 			return err
@@ -272,6 +274,14 @@ func (o *options) playScenarios(ctx context.Context, s *simulation, scenarios []
 	}
 	if o.output == "json" {
 		return json.NewEncoder(o.out).Encode(all)
+	}
+	return nil
+}
+
+// bar returns a progress bar where there is somebody to see it.
+func (o *options) bar(s *simulation) *progress {
+	if f, ok := o.err.(*os.File); !s.quiet && ok && term.IsTerminal(int(f.Fd())) {
+		return &progress{w: f}
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/hedged-project/hedged/internal/cli"
+	"github.com/hedged-project/hedged/sim/goals"
 )
 
 const smallWorld = `title    small
@@ -96,6 +97,13 @@ func TestSimulateUsage(t *testing.T) {
 		{"queue --compare none,none", `--compare: "none" is there twice`},
 		{"--list queue", `--list takes no scenario, but got "queue"`},
 		{"./nowhere.txt", "nowhere.txt"},
+		{"--goals fanuot", `goal: "fanuot" is unknown; did you mean "fanout"?`},
+		{"--goals fanout fanout", `goal: "fanout" is there twice`},
+		{"--goals --seeds 3", "--seeds: does not go with --goals"},
+		{"--goals --list", "--list: does not go with --goals"},
+		{"--goals --quick --oracle", "--oracle: does not go with --quick"},
+		{"queue --quick", "--quick: goes with --goals only"},
+		{"queue --oracle", "--oracle: goes with --goals only"},
 		{"--show qeue", `did you mean "queue"?`},
 		{bad, "bad.txt:1: latency: the latency is missing"},
 	} {
@@ -103,6 +111,42 @@ func TestSimulateUsage(t *testing.T) {
 		var usage *cli.UsageError
 		if !errors.As(err, &usage) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: got %v, want a usage error with %s", c.args, err, c.want)
+		}
+	}
+}
+
+func TestSimulateGoals(t *testing.T) {
+	text, err := simulateWith(t, "--goals", "--quick", "fanout", "-o", "json")
+	var all []goals.Result
+	if err := json.Unmarshal([]byte(text), &all); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	if len(all) != 1 || all[0].ID != "fanout" || all[0].Pass != (err == nil) || len(all[0].Checks) == 0 {
+		t.Errorf("%v: %+v", err, all)
+	}
+}
+
+func TestMissedGoalFailsTheCommand(t *testing.T) {
+	results := []goals.Result{
+		{ID: "one", Pass: true, Goal: "this", Seeds: 3, Checks: []goals.Check{goals.AtMost("extra", "%", goals.Figure{Value: 4}, 5)}},
+		{ID: "two", Goal: "that", Seeds: 1, Checks: []goals.Check{goals.AtMost("extra", "%", goals.Figure{Value: 6}, 5)}},
+		{ID: "three", Goal: "else", Measured: "not measured: no figures"},
+	}
+	err := missed(results)
+	var usage *cli.UsageError
+	if err == nil || errors.As(err, &usage) || err.Error() != "2 of 3 goals missed: two, three" {
+		t.Errorf("got %v", err)
+	}
+	if err := missed(results[:1]); err != nil {
+		t.Errorf("got %v, want none missed", err)
+	}
+	var out bytes.Buffer
+	if err := writeGoals(&out, results); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"one: pass", "two: MISSED", "6%", "<= 5%", "1 seed,", "not measured: no figures"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, &out)
 		}
 	}
 }
