@@ -40,6 +40,7 @@ type race struct {
 	safe      bool
 	over      bool
 	tossed    bool // the coin fell: hedge
+	heldOut   bool // the coin fell: do not hedge
 	eligible  bool
 	listening bool               // a goroutine listens to waiter.C
 	refusal   policy.Suppression // why the last due attempt could not go
@@ -232,7 +233,14 @@ func (r *race) commit(winner runner) {
 	case !r.eligible:
 		r.service.notePrompt()
 	case r.plan.Attempts() == 1:
+		waited := time.Since(r.start)
 		r.method.suppressed[r.refusal].Add(1)
+		r.method.unhedged.Record(waited)
+		if r.heldOut {
+			r.method.heldOut.Record(waited)
+		}
+	default:
+		r.method.hedged.Record(time.Since(r.start))
 	}
 	if winner == nil {
 		if r.last != nil {
@@ -317,7 +325,8 @@ func (r *race) mayHedge() (policy.Suppression, bool) {
 	if law, _ := p.Method(r.name); law.Probability <= 0 {
 		return policy.SuppressedProbability, false
 	}
-	if !r.tossed && rand.Float64() >= r.law.Probability {
+	if !r.tossed && rand.Float64() >= r.law.Probability*(1-r.law.Holdout) {
+		r.heldOut = r.eligible
 		return policy.SuppressedProbability, false
 	}
 	r.tossed = true // one coin for a call

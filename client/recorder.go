@@ -49,6 +49,7 @@ type method struct {
 
 	calls, safe, eligible, hedges, cancelledUnsent, wins, failures atomic.Uint64
 	suppressed                                                     [policy.NumSuppressions]atomic.Uint64
+	hedged, unhedged, heldOut                                      estimator.Recorder // see report.Method
 
 	replicas atomic.Pointer[map[string]*replica] // copied on write
 	rest     *replica                            // other
@@ -171,14 +172,14 @@ func (r *recorder) drain(now time.Time) *report.Report {
 	r.drained = now
 
 	d := drain{now: now, out: out, idle: map[*method][]*replica{}}
-	r.retired = slices.DeleteFunc(r.retired, func(p *replica) bool {
-		d.replica(p)
-		return now.Sub(p.used) >= 2*idleTime
-	})
 	for _, m := range *r.methods.Load() {
 		d.method(m)
 	}
 	d.method(r.rest)
+	r.retired = slices.DeleteFunc(r.retired, func(p *replica) bool {
+		d.replica(p)
+		return now.Sub(p.used) >= 2*idleTime
+	})
 
 	if len(d.idle) > 0 {
 		r.forget(d.idle)
@@ -195,15 +196,26 @@ type drain struct {
 	out   *report.Report
 	idle  map[*method][]*replica
 	spare *report.Replica // empty; most replicas need none of their own
+	fresh *report.Method  // likewise
 }
 
 func (d *drain) method(m *method) {
+	if d.fresh == nil {
+		d.fresh = &report.Method{}
+	}
+	got := d.fresh
+	m.hedged.Drain(&got.Hedged)
+	m.unhedged.Drain(&got.Unhedged)
+	m.heldOut.Drain(&got.HeldOut)
 	seen := m.counts()
 	// A hedge that counted as unsent may turn out to be sent.
 	seen.CancelledUnsent = max(seen.CancelledUnsent, m.reported.CancelledUnsent)
-	if delta := seen.minus(m.reported); delta != (Counts{}) {
+	delta := seen.minus(m.reported)
+	if delta != (Counts{}) || got.Hedged.Count()+got.Unhedged.Count() > 0 {
 		m.reported = seen
-		delta.put(d.of(m.name))
+		delta.put(got)
+		d.put(m.name, got)
+		d.fresh = nil
 	}
 	for _, p := range *m.replicas.Load() {
 		if !d.replica(p) && d.now.Sub(p.used) >= idleTime {
@@ -247,13 +259,17 @@ func (d *drain) replica(p *replica) bool {
 func (d *drain) of(name string) *report.Method {
 	m := d.out.Methods[name]
 	if m == nil {
-		if d.out.Methods == nil {
-			d.out.Methods = map[string]*report.Method{}
-		}
 		m = &report.Method{}
-		d.out.Methods[name] = m
+		d.put(name, m)
 	}
 	return m
+}
+
+func (d *drain) put(name string, m *report.Method) {
+	if d.out.Methods == nil {
+		d.out.Methods = map[string]*report.Method{}
+	}
+	d.out.Methods[name] = m
 }
 
 func empty(s *estimator.Sample) bool { return s.Completed.Count() == 0 && s.Censored.Count() == 0 }

@@ -59,7 +59,7 @@ func same(a, b *policy.Policy) bool {
 
 func sameMethod(a, b policy.Method) bool {
 	return a.Delay == b.Delay && a.Probability == b.Probability && a.MaxAttempts == b.MaxAttempts &&
-		a.Reason.Code == b.Reason.Code && slices.Equal(a.NonFatal, b.NonFatal)
+		a.Observe == b.Observe && a.Holdout == b.Holdout && a.Reason.Code == b.Reason.Code && slices.Equal(a.NonFatal, b.NonFatal)
 }
 
 // tightens reports whether some client hedges less under b than under a.
@@ -84,7 +84,7 @@ func tightensMethod(a, b policy.Method) bool {
 	if a.Delay == 0 || a.Probability == 0 {
 		return false // it hedges nothing already
 	}
-	return b.Delay == 0 || b.Delay > a.Delay || b.Probability < a.Probability || b.MaxAttempts < a.MaxAttempts
+	return b.Delay == 0 || b.Delay > a.Delay || b.Probability < a.Probability || b.Holdout > a.Holdout || b.MaxAttempts < a.MaxAttempts
 }
 
 // methodsOf yields each method that a or b names.

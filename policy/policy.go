@@ -37,6 +37,7 @@ const (
 	MaxMethods         = 1000             // methods in one policy
 	MaxReplicas        = 10000            // replicas in one policy
 	MaxTokens          = 1000             // gRFC A6: maxTokens is in (0, 1000]
+	MaxHoldout         = 0.02             // of the calls to hedge; they keep their tail
 	DefaultValidFor    = 10 * time.Minute // ValidFor unless configured
 	DefaultMaxAttempts = 3                // MaxAttempts unless configured
 )
@@ -78,6 +79,8 @@ type Method struct {
 	Probability float64       // share of eligible calls to hedge; 0 to 1
 	MaxAttempts int           // primary included; 2 to MaxAttempts, ignored while Delay is 0
 	NonFatal    []uint32      // gRPC status codes that do not end the call (gRFC A6)
+	Observe     float64       // share of hedged calls whose loser runs to its end, to be measured; 0 to 1
+	Holdout     float64       // share of calls to hedge that are not, to be measured; 0 to MaxHoldout
 	Reason      Reason
 }
 
@@ -188,6 +191,12 @@ func (m Method) validate(field string) error {
 		return fmt.Errorf("%s.delay: %v, want 0 to %v", field, m.Delay, MaxDelay)
 	}
 	if err := within(field+".probability", m.Probability, 0, 1); err != nil {
+		return err
+	}
+	if err := within(field+".observe", m.Observe, 0, 1); err != nil {
+		return err
+	}
+	if err := within(field+".holdout", m.Holdout, 0, MaxHoldout); err != nil {
 		return err
 	}
 	if m.Delay > 0 && (m.MaxAttempts < 2 || m.MaxAttempts > MaxAttempts) {

@@ -56,6 +56,8 @@ func TestValidateNamesFieldAndBound(t *testing.T) {
 		{func(p *Policy) { p.Default = Method{Delay: 1, MaxAttempts: 1} }, "default.max_attempts: 1, want 2 to 5"},
 		{method(func(m *Method) { m.Delay = MaxDelay + 1 }), `methods["/shop.Cart/Get"].delay`},
 		{method(func(m *Method) { m.Probability = 1.1 }), "probability: 1.1, want 0 to 1"},
+		{method(func(m *Method) { m.Observe = -.1 }), "observe: -0.1, want 0 to 1"},
+		{method(func(m *Method) { m.Holdout = .03 }), "holdout: 0.03, want 0 to 0.02"},
 		{method(func(m *Method) { m.MaxAttempts = 6 }), "max_attempts: 6, want 2 to 5"},
 		{method(func(m *Method) { m.Delay, m.MaxAttempts = 0, 0 }), ""},
 		{method(func(m *Method) { m.NonFatal = []uint32{0} }), "non_fatal: status code 0, want 1 to 16"},

@@ -44,6 +44,9 @@ type Report struct {
 	Methods    map[string]*Method
 }
 
+// MaxPairs bounds the pairs of one method in one report; more tell little more.
+const MaxPairs = 1024
+
 // Method is one method's part of a report. A client fills Calls to Replicas, a
 // server fills Served.
 type Method struct {
@@ -61,6 +64,14 @@ type Method struct {
 	// the eligible calls that ended in the interval: those that sent a hedge, and
 	// those that did not. What the others waited for is their primary's latency.
 	Hedged, Unhedged estimator.Histogram
+
+	// Of the eligible calls that a coin kept from being hedged, of Unhedged, what
+	// their callers waited for: such calls differ from those hedged by chance only.
+	HeldOut estimator.Histogram
+	// Hedged calls whose loser runs to its end, and what was seen of such calls
+	// that ended in the interval, in no order. At most MaxPairs.
+	Observed uint64
+	Pairs    []estimator.Pair
 
 	Served Served
 }

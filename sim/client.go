@@ -32,6 +32,8 @@ type call struct {
 	over     bool
 	eligible bool
 	tossed   bool // the coin fell: hedge
+	heldOut  bool // the coin fell: do not hedge
+	observed bool // it is hedged, and its loser runs to its end
 	refusal  policy.Suppression
 	waiter   hedge.Waiter
 	group    int32
@@ -128,7 +130,8 @@ func (w *World) mayHedge(c *call) (policy.Suppression, bool) {
 	if why, ok := c.client.agent.mayHedge(c); !ok {
 		return why, false
 	}
-	if !c.tossed && c.law.Probability < 1 && w.routes.Float64() >= c.law.Probability {
+	if share := c.law.Probability * (1 - c.law.Holdout); !c.tossed && share < 1 && w.routes.Float64() >= share {
+		c.heldOut = c.eligible
 		return policy.SuppressedProbability, false
 	}
 	c.tossed = true // one coin for a call
@@ -154,6 +157,9 @@ func (w *World) granted(c *call) {
 func (w *World) launch(c *call) {
 	i := c.plan.Attempts()
 	c.plan.Started(w.now - c.start)
+	if i == 1 && c.refusal != policy.SuppressedBudget && c.law.Observe > 0 {
+		c.observed = w.routes.Float64() < c.law.Observe // one that had to wait is longer than others
+	}
 	w.result.hedge(w.now)
 	if w.probe.Hedge != nil {
 		w.probe.Hedge(w.now, c.start)
@@ -190,13 +196,16 @@ func (w *World) back(c *call, i int) {
 	a.state = gone
 	if !a.ended {
 		a.ended = true
+		a.took = w.now - a.sent
 		c.client.outstanding[a.replica]--
 		how, verdict := completed, hedge.Acceptable
 		if a.fails {
 			how, verdict = failed, hedge.Judge(&c.law, statusUnavailable)
 		}
-		c.client.agent.ended(c, i, w.now-a.sent, how)
-		w.follow(c, c.plan.Ended(w.now-c.start, verdict, hedge.Pushback{}), i)
+		c.client.agent.ended(c, i, a.took, how)
+		if !c.over {
+			w.follow(c, c.plan.Ended(w.now-c.start, verdict, hedge.Pushback{}), i)
+		}
 	}
 	w.left(c)
 }
@@ -210,7 +219,7 @@ func (w *World) commit(c *call, i int) {
 	}
 	for k := range c.plan.Attempts() {
 		a := &c.attempts[k]
-		if a.ended {
+		if a.ended || c.observed && k <= 1 {
 			continue
 		}
 		a.ended = true
@@ -242,7 +251,7 @@ func (w *World) take() *call {
 	if n := len(w.idle); n > 0 {
 		c := w.calls[w.idle[n-1]]
 		w.idle = w.idle[:n-1]
-		c.over, c.eligible, c.tossed, c.refusal = false, false, false, 0
+		c.over, c.eligible, c.tossed, c.heldOut, c.observed, c.refusal = false, false, false, false, false, 0
 		return c
 	}
 	c := &call{ref: int32(len(w.calls))}

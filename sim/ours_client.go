@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hedged-project/hedged/estimator"
 	"github.com/hedged-project/hedged/hedge"
 	"github.com/hedged-project/hedged/policy"
 	"github.com/hedged-project/hedged/report"
@@ -160,7 +161,12 @@ func (a *oursClient) giveBack() {
 	}
 }
 
-func (a *oursClient) hedged(*call) { a.counts.Hedges++ }
+func (a *oursClient) hedged(c *call) {
+	a.counts.Hedges++
+	if c.observed && c.plan.Attempts() == 2 {
+		a.counts.Observed++
+	}
+}
 
 func (a *oursClient) replica(i int32) *report.Replica {
 	if a.replicas[i] == nil {
@@ -185,6 +191,10 @@ func (a *oursClient) ended(c *call, i int, took time.Duration, how outcome) {
 		r.Failed++
 		a.throttle.Failure()
 	}
+	x, y := &c.attempts[0], &c.attempts[1]
+	if c.observed && i <= 1 && x.ended && y.ended && !x.fails && !y.fails && len(a.counts.Pairs) < report.MaxPairs {
+		a.counts.Pairs = append(a.counts.Pairs, estimator.NewPair(x.took, y.took))
+	}
 }
 
 func (a *oursClient) done(c *call, i int) {
@@ -198,6 +208,9 @@ func (a *oursClient) done(c *call, i int) {
 		if c.plan.Attempts() == 1 {
 			a.counts.Suppressed[c.refusal]++
 			a.counts.Unhedged.Record(waited)
+			if c.heldOut {
+				a.counts.HeldOut.Record(waited)
+			}
 		} else {
 			a.counts.Hedged.Record(waited)
 		}
@@ -238,7 +251,7 @@ func (a *oursClient) flush(early bool) {
 			a.replicas[i] = nil
 		}
 	}
-	if m.Calls > 0 || m.Replicas != nil || m.Eligible > 0 || m.Hedges > 0 {
+	if m.Calls > 0 || m.Replicas != nil || m.Eligible > 0 || m.Hedges > 0 || m.Pairs != nil {
 		r.Methods = map[string]*report.Method{simMethod: &m}
 	}
 	a.began, a.runaway = w.now, false

@@ -21,6 +21,7 @@ type attempt struct {
 	ended   bool // for the client: answered, failed or cancelled
 	replica int32
 	sent    time.Duration
+	took    time.Duration // once it has ended, other than by cancellation
 	begun   time.Duration // service
 	takes   time.Duration // of service
 }

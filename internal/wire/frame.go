@@ -65,6 +65,13 @@ func (e *encoder) method(m *report.Method) *hedgedv1.MethodReport {
 		CancelledUnsent: m.CancelledUnsent,
 		Wins:            m.Wins,
 		Failures:        m.Failures,
+		Observed:        m.Observed,
+		Hedged:          e.histogram(&m.Hedged),
+		Unhedged:        e.histogram(&m.Unhedged),
+		HeldOut:         e.histogram(&m.HeldOut),
+	}
+	for _, p := range m.Pairs {
+		out.Pairs = append(out.Pairs, int32(p.Primary), int32(p.Hedge))
 	}
 	for i, n := range m.Suppressed {
 		if n == 0 {
@@ -176,6 +183,7 @@ func (d *decoder) method(m *hedgedv1.MethodReport) (*report.Method, error) {
 		CancelledUnsent: m.GetCancelledUnsent(),
 		Wins:            m.GetWins(),
 		Failures:        m.GetFailures(),
+		Observed:        m.GetObserved(),
 	}
 	for _, err := range [...]error{
 		count("calls", out.Calls),
@@ -185,10 +193,18 @@ func (d *decoder) method(m *hedgedv1.MethodReport) (*report.Method, error) {
 		part("cancelled_unsent", out.CancelledUnsent, "hedges", out.Hedges),
 		part("wins", out.Wins, "calls", out.Calls),
 		part("failures", out.Failures, "calls", out.Calls),
+		part("observed", out.Observed, "hedges", out.Hedges),
+		d.histogram("hedged", &out.Hedged, m.GetHedged()),
+		d.histogram("unhedged", &out.Unhedged, m.GetUnhedged()),
+		d.histogram("held_out", &out.HeldOut, m.GetHeldOut()),
 	} {
 		if err != nil {
 			return nil, err
 		}
+	}
+	var err error
+	if out.Pairs, err = pairs(m.GetPairs()); err != nil {
+		return nil, err
 	}
 	if n := len(m.GetSuppressed()); n > MaxSuppressed {
 		return nil, fmt.Errorf("suppressed: %d keys, want at most %d", n, MaxSuppressed)
@@ -229,6 +245,28 @@ func (d *decoder) method(m *hedgedv1.MethodReport) (*report.Method, error) {
 			return nil, fmt.Errorf("server.%w", err)
 		}
 		out.Served = served
+	}
+	return out, nil
+}
+
+// pairs reads buckets of primaries and hedges, in turn.
+func pairs(buckets []int32) ([]estimator.Pair, error) {
+	switch n := len(buckets); {
+	case n == 0:
+		return nil, nil
+	case n%2 != 0:
+		return nil, fmt.Errorf("pairs: %d buckets, want two for each pair", n)
+	case n > 2*report.MaxPairs:
+		return nil, fmt.Errorf("pairs: %d, want at most %d", n/2, report.MaxPairs)
+	}
+	out := make([]estimator.Pair, 0, len(buckets)/2)
+	for i, b := range buckets {
+		if b < estimator.MinIndex-1 || b > estimator.MaxIndex {
+			return nil, fmt.Errorf("pairs[%d]: bucket %d, want %d to %d", i/2, b, estimator.MinIndex-1, estimator.MaxIndex)
+		}
+		if i%2 == 1 {
+			out = append(out, estimator.Pair{Primary: int16(buckets[i-1]), Hedge: int16(b)})
+		}
 	}
 	return out, nil
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +38,13 @@ func validReport(nMethods, nReplicas int) *report.Report {
 			Replicas: make(map[string]*report.Replica),
 		}
 		m.Suppressed[policy.SuppressedBudget] = 1
+		m.Hedged.RecordN(30*time.Millisecond, 45)
+		m.Unhedged.Record(400 * time.Millisecond)
+		m.HeldOut.Record(400 * time.Millisecond)
+		m.Observed = 9
+		for k := range 9 {
+			m.Pairs = append(m.Pairs, estimator.NewPair(time.Duration(25+k)*time.Millisecond, time.Duration(5+k)*time.Millisecond))
+		}
 		for j := range nReplicas {
 			rep := &report.Replica{Failed: 1}
 			for k := range 100 {
@@ -62,6 +70,10 @@ var (
 	})
 	samples = rapid.Custom(func(t *rapid.T) estimator.Sample {
 		return estimator.Sample{Completed: histograms.Draw(t, "completed"), Censored: histograms.Draw(t, "censored")}
+	})
+	buckets        = rapid.Int16Range(estimator.MinIndex-1, estimator.MaxIndex)
+	pairsOfBuckets = rapid.Custom(func(t *rapid.T) estimator.Pair {
+		return estimator.Pair{Primary: buckets.Draw(t, "primary"), Hedge: buckets.Draw(t, "hedge")}
 	})
 	replicas = rapid.Custom(func(t *rapid.T) *report.Replica {
 		return &report.Replica{
@@ -102,6 +114,11 @@ var (
 			for s := range m.Suppressed {
 				m.Suppressed[s] = upTo(t, "suppressed", m.Calls)
 			}
+			m.Observed = upTo(t, "observed", m.Hedges)
+			m.Pairs = rapid.SliceOfN(pairsOfBuckets, 0, 5).Draw(t, "pairs")
+			m.Hedged = histograms.Draw(t, "hedged")
+			m.Unhedged = histograms.Draw(t, "unhedged")
+			m.HeldOut = histograms.Draw(t, "held out")
 			m.Replicas = rapid.MapOfN(names, replicas, 0, 3).Draw(t, "replicas")
 			return m
 		}), 0, 3).Draw(t, "methods")
@@ -142,9 +159,8 @@ func difference(got, want *report.Report) string {
 		if gm == nil {
 			return fmt.Sprintf("methods[%q] is missing", name)
 		}
-		g, w := *gm, *wm
-		g.Replicas, w.Replicas = nil, nil
-		if g.Suppressed != w.Suppressed || !reflect.DeepEqual(g, w) || len(gm.Replicas) != len(wm.Replicas) {
+		if gm.Suppressed != wm.Suppressed || gm.Served != wm.Served || numbers(gm) != numbers(wm) ||
+			!slices.Equal(gm.Pairs, wm.Pairs) || !bytes.Equal(waits(gm), waits(wm)) || len(gm.Replicas) != len(wm.Replicas) {
 			return fmt.Sprintf("methods[%q]: got %+v, want %+v", name, gm, wm)
 		}
 		for replica, wr := range wm.Replicas {
@@ -157,8 +173,18 @@ func difference(got, want *report.Report) string {
 	return ""
 }
 
-func encoded(r *report.Replica) (b []byte) {
-	for _, h := range []*estimator.Histogram{&r.Primary.Completed, &r.Primary.Censored, &r.Hedge.Completed, &r.Hedge.Censored} {
+func numbers(m *report.Method) [8]uint64 {
+	return [...]uint64{m.Calls, m.Safe, m.Eligible, m.Hedges, m.CancelledUnsent, m.Wins, m.Failures, m.Observed}
+}
+
+func waits(m *report.Method) []byte { return forms(&m.Hedged, &m.Unhedged, &m.HeldOut) }
+
+func encoded(r *report.Replica) []byte {
+	return forms(&r.Primary.Completed, &r.Primary.Censored, &r.Hedge.Completed, &r.Hedge.Censored)
+}
+
+func forms(hs ...*estimator.Histogram) (b []byte) {
+	for _, h := range hs {
 		one, err := h.AppendBinary(nil)
 		b = fmt.Appendf(b, "%d: %x %v\n", h.Count(), one, err)
 	}
@@ -204,6 +230,14 @@ func TestFrameRefused(t *testing.T) {
 		{"more wins than calls", func(f *hedgedv1.Frame) { method(f).Wins = 101_001 }, inMethod + `wins: 101001, want at most`},
 		{"more failures than calls", func(f *hedgedv1.Frame) { method(f).Failures = 101_001 }, inMethod + `failures: 101001, want at most`},
 		{"more suppressed than calls", func(f *hedgedv1.Frame) { method(f).Suppressed["budget"] = 101_001 }, inMethod + `suppressed["budget"]: 101001, want at most`},
+		{"more observed than hedges", func(f *hedgedv1.Frame) { method(f).Observed = 100_046 }, inMethod + `observed: 100046, want at most 100000 more than the 45 of hedges`},
+		{"half a pair", func(f *hedgedv1.Frame) { method(f).Pairs = []int32{1, 2, 3} }, inMethod + `pairs: 3 buckets, want two for each pair`},
+		{"1,025 pairs", func(f *hedgedv1.Frame) { method(f).Pairs = make([]int32, 2050) }, inMethod + `pairs: 1025, want at most 1024`},
+		{"a bucket below all", func(f *hedgedv1.Frame) { method(f).Pairs = []int32{0, 0, 0, -1922} }, inMethod + `pairs[1]: bucket -1922, want -1921 to 767`},
+		{"a bucket above all", func(f *hedgedv1.Frame) { method(f).Pairs = []int32{768, 0} }, inMethod + `pairs[0]: bucket 768, want -1921 to 767`},
+		{"hedged of garbage", func(f *hedgedv1.Frame) { method(f).Hedged = garbage }, inMethod + `hedged: `},
+		{"unhedged of garbage", func(f *hedgedv1.Frame) { method(f).Unhedged = garbage }, inMethod + `unhedged: `},
+		{"held_out of garbage", func(f *hedgedv1.Frame) { method(f).HeldOut = garbage }, inMethod + `held_out: `},
 		{"unknown suppression", func(f *hedgedv1.Frame) { method(f).Suppressed["moon"] = 1 }, inMethod + `suppressed: key "moon" is unknown`},
 		{"10 KB suppression", func(f *hedgedv1.Frame) { method(f).Suppressed[long] = 1 }, inMethod + `suppressed: key "xxxxx`},
 		{"17 suppressions", func(f *hedgedv1.Frame) {

@@ -153,6 +153,8 @@ func MethodToProto(m policy.Method) *hedgedv1.MethodPolicy {
 		Probability:         m.Probability,
 		MaxAttempts:         uint32(m.MaxAttempts),
 		NonFatalStatusCodes: append([]uint32(nil), m.NonFatal...),
+		Observe:             m.Observe,
+		Holdout:             m.Holdout,
 		Reason:              ReasonToProto(m.Reason),
 	}
 }
@@ -167,6 +169,8 @@ func methodFromProto(m *hedgedv1.MethodPolicy) (policy.Method, error) {
 		Probability: m.GetProbability(),
 		MaxAttempts: int(m.GetMaxAttempts()),
 		NonFatal:    append([]uint32(nil), m.GetNonFatalStatusCodes()...),
+		Observe:     m.GetObserve(),
+		Holdout:     m.GetHoldout(),
 		Reason:      reasonFromProto(m.GetReason()),
 	}, nil
 }

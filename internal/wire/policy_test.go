@@ -63,6 +63,8 @@ var (
 		return policy.Method{
 			Delay:       time.Duration(rapid.Int64Range(0, int64(policy.MaxDelay)).Draw(t, "delay")),
 			Probability: rapid.Float64Range(0, 1).Draw(t, "probability"),
+			Observe:     rapid.Float64Range(0, 1).Draw(t, "observe"),
+			Holdout:     rapid.Float64Range(0, policy.MaxHoldout).Draw(t, "holdout"),
 			MaxAttempts: rapid.IntRange(2, policy.MaxAttempts).Draw(t, "attempts"),
 			NonFatal:    orNil(rapid.SliceOf(rapid.Uint32Range(1, 16)).Draw(t, "codes")),
 			Reason:      reasons.Draw(t, "reason"),

@@ -370,7 +370,19 @@ type MethodReport struct {
 	// By replica name. At most 10,000.
 	Replicas map[string]*ReplicaReport `protobuf:"bytes,9,rep,name=replicas,proto3" json:"replicas,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Servers only.
-	Server        *ServerReport `protobuf:"bytes,10,opt,name=server,proto3" json:"server,omitempty"`
+	Server *ServerReport `protobuf:"bytes,10,opt,name=server,proto3" json:"server,omitempty"`
+	// Hedged calls whose loser runs to its end.
+	Observed uint64 `protobuf:"varint,11,opt,name=observed,proto3" json:"observed,omitempty"`
+	// Of observed calls whose attempts have ended: the histogram buckets (base 2,
+	// scale 6, seconds, -1921 to 767) of the primary's latency and of the first
+	// hedge's, each from its own dispatch, in turn. At most 1,024 pairs.
+	Pairs []int32 `protobuf:"zigzag32,12,rep,packed,name=pairs,proto3" json:"pairs,omitempty"`
+	// What callers waited for, of the eligible calls that ended: of those hedged,
+	// of the others, and of those that a coin kept from being hedged. Histograms
+	// as in ReplicaReport.
+	Hedged        []byte `protobuf:"bytes,13,opt,name=hedged,proto3" json:"hedged,omitempty"`
+	Unhedged      []byte `protobuf:"bytes,14,opt,name=unhedged,proto3" json:"unhedged,omitempty"`
+	HeldOut       []byte `protobuf:"bytes,15,opt,name=held_out,json=heldOut,proto3" json:"held_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -471,6 +483,41 @@ func (x *MethodReport) GetReplicas() map[string]*ReplicaReport {
 func (x *MethodReport) GetServer() *ServerReport {
 	if x != nil {
 		return x.Server
+	}
+	return nil
+}
+
+func (x *MethodReport) GetObserved() uint64 {
+	if x != nil {
+		return x.Observed
+	}
+	return 0
+}
+
+func (x *MethodReport) GetPairs() []int32 {
+	if x != nil {
+		return x.Pairs
+	}
+	return nil
+}
+
+func (x *MethodReport) GetHedged() []byte {
+	if x != nil {
+		return x.Hedged
+	}
+	return nil
+}
+
+func (x *MethodReport) GetUnhedged() []byte {
+	if x != nil {
+		return x.Unhedged
+	}
+	return nil
+}
+
+func (x *MethodReport) GetHeldOut() []byte {
+	if x != nil {
+		return x.HeldOut
 	}
 	return nil
 }
@@ -723,7 +770,7 @@ const file_hedged_v1_report_proto_rawDesc = "" +
 	"\amethods\x18\a \x03(\v2\x1d.hedged.v1.Frame.MethodsEntryR\amethods\x1aS\n" +
 	"\fMethodsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
-	"\x05value\x18\x02 \x01(\v2\x17.hedged.v1.MethodReportR\x05value:\x028\x01\"\xa0\x04\n" +
+	"\x05value\x18\x02 \x01(\v2\x17.hedged.v1.MethodReportR\x05value:\x028\x01\"\x9b\x05\n" +
 	"\fMethodReport\x12\x14\n" +
 	"\x05calls\x18\x01 \x01(\x04R\x05calls\x12\x12\n" +
 	"\x04safe\x18\x02 \x01(\x04R\x04safe\x12\x1a\n" +
@@ -737,13 +784,18 @@ const file_hedged_v1_report_proto_rawDesc = "" +
 	"suppressed\x12A\n" +
 	"\breplicas\x18\t \x03(\v2%.hedged.v1.MethodReport.ReplicasEntryR\breplicas\x12/\n" +
 	"\x06server\x18\n" +
-	" \x01(\v2\x17.hedged.v1.ServerReportR\x06server\x1a=\n" +
+	" \x01(\v2\x17.hedged.v1.ServerReportR\x06server\x12\x1a\n" +
+	"\bobserved\x18\v \x01(\x04R\bobserved\x12\x14\n" +
+	"\x05pairs\x18\f \x03(\x11R\x05pairs\x12\x16\n" +
+	"\x06hedged\x18\r \x01(\fR\x06hedged\x12\x1a\n" +
+	"\bunhedged\x18\x0e \x01(\fR\bunhedged\x12\x19\n" +
+	"\bheld_out\x18\x0f \x01(\fR\aheldOut\x1a=\n" +
 	"\x0fSuppressedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\x1aU\n" +
 	"\rReplicasEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12.\n" +
-	"\x05value\x18\x02 \x01(\v2\x18.hedged.v1.ReplicaReportR\x05value:\x028\x01J\x04\b\v\x10\f\"\xcf\x01\n" +
+	"\x05value\x18\x02 \x01(\v2\x18.hedged.v1.ReplicaReportR\x05value:\x028\x01\"\xcf\x01\n" +
 	"\rReplicaReport\x12+\n" +
 	"\x11primary_completed\x18\x01 \x01(\fR\x10primaryCompleted\x12)\n" +
 	"\x10primary_censored\x18\x02 \x01(\fR\x0fprimaryCensored\x12'\n" +
