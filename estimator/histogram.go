@@ -122,6 +122,27 @@ func (h *Histogram) mergeSaturating(o *Histogram) {
 	}
 }
 
+// MergeScaled adds o to h with all its counts multiplied by f, which must not be
+// negative. Of any so many of o's shortest latencies floor(phase + f * count) are
+// added. Where f is far below 1, give each call another phase in [0, 1), or the same
+// ranks are added each time.
+func (h *Histogram) MergeScaled(o *Histogram, f, phase float64) {
+	due, added := phase, 0.0
+	next := func(n uint64) uint64 {
+		due += f * float64(n)
+		scaled := math.Floor(due) - added
+		added += scaled
+		if scaled >= math.MaxUint64 {
+			return math.MaxUint64
+		}
+		return uint64(scaled)
+	}
+	h.RecordN(0, next(o.zeros))
+	for i, n := range o.Buckets() {
+		h.recordIndex(i, next(n))
+	}
+}
+
 // Subtract takes o from h. A bucket in which o has more than h becomes empty.
 func (h *Histogram) Subtract(o *Histogram) {
 	zeros := min(h.zeros, o.zeros)

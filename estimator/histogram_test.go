@@ -65,6 +65,39 @@ func expectSame(t rapid.TB, what string, got, want *Histogram) {
 
 // Histograms with zeros, values below the resolution and above the range, and
 // empty ones, merged in all orders and groupings, equal one that was fed everything.
+// A multiple of a histogram has that multiple of each count, but for rounding, and
+// the phases take turns at what is rounded.
+func TestMergeScaled(t *testing.T) {
+	var h Histogram
+	h.RecordN(-1, 3)
+	for i := range 1000 {
+		h.Record(time.Duration(i+1) * time.Millisecond)
+	}
+	var exact, thin Histogram
+	exact.MergeScaled(&h, 1000, 0)
+	if exact.Count() != 1003000 || exact.Zeros() != 3000 {
+		t.Errorf("a thousand times: %d of which %d are zero", exact.Count(), exact.Zeros())
+	}
+	for i := range 1000 {
+		thin.MergeScaled(&h, .0123, float64(i)/1000)
+	}
+	if n := float64(thin.Count()); math.Abs(n-1003*12.3) > 1 {
+		t.Errorf("%g in all, want %g", n, 1003*12.3)
+	}
+	for _, d := range []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 990 * time.Millisecond} {
+		all, _ := h.Exceedance(d)
+		some, _ := thin.Exceedance(d)
+		if math.Abs(all-some) > .001 {
+			t.Errorf("%.4f are longer than %v, want %.4f", some, d, all)
+		}
+	}
+	var full Histogram
+	full.MergeScaled(&exact, math.MaxFloat64, 0)
+	if full.Count() != math.MaxUint64 {
+		t.Errorf("%d, want it full", full.Count())
+	}
+}
+
 func TestMergeInAnyOrderAndGrouping(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parts := rapid.SliceOfN(latencies(), 1, 6).Draw(t, "parts")

@@ -25,6 +25,12 @@ func (s *Sample) Merge(o *Sample) {
 	s.Censored.Merge(&o.Censored)
 }
 
+// MergeScaled adds a multiple of o to s; see Histogram.MergeScaled.
+func (s *Sample) MergeScaled(o *Sample, f, phase float64) {
+	s.Completed.MergeScaled(&o.Completed, f, phase)
+	s.Censored.MergeScaled(&o.Censored, f, phase)
+}
+
 // Subtract takes o from s; see Histogram.Subtract.
 func (s *Sample) Subtract(o *Sample) {
 	s.Completed.Subtract(&o.Completed)

@@ -44,7 +44,7 @@ type bhopeClient struct {
 	refilled time.Duration
 }
 
-func (a *bhopeClient) method() policy.Method {
+func (a *bhopeClient) method(int32) policy.Method {
 	if a.seen >= bhopeWarm && a.seen-a.looked >= a.seen/100 { // looked at by every call there; the same but for 1%
 		a.looked = a.seen
 		var all estimator.Histogram

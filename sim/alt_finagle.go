@@ -60,7 +60,7 @@ type finagleClient struct {
 	balance float64
 }
 
-func (a *finagleClient) method() policy.Method {
+func (a *finagleClient) method(int32) policy.Method {
 	a.roll()
 	if a.w.now-a.refreshed >= finagleRefresh {
 		a.refreshed = a.w.now
@@ -111,7 +111,7 @@ func (a *finagleClient) put(tokens float64) {
 	a.balance += tokens
 }
 
-func (a *finagleClient) sent() { a.put(a.w.sc.target) }
+func (a *finagleClient) sent(int32) { a.put(a.w.sc.target) }
 
 func (a *finagleClient) take(*call) answer {
 	a.roll()

@@ -45,7 +45,7 @@ type foundationDBClient struct {
 
 // method takes the second best replica by its last latency: who the first request
 // goes to is not known yet here, but it is the best one in FoundationDB.
-func (a *foundationDBClient) method() policy.Method {
+func (a *foundationDBClient) method(int32) policy.Method {
 	best, second := a.last[0], a.last[len(a.last)-1]
 	if len(a.last) > 1 && second < best {
 		best, second = second, best

@@ -28,9 +28,9 @@ func newAlways(d time.Duration, probability float64) func(*World) law {
 	return func(*World) law { return &always{m: m} }
 }
 
-func (l *always) join(*client) agent    { return l }
-func (l *always) method() policy.Method { return l.m }
-func (l *always) take(*call) answer     { return goes }
+func (l *always) join(*client) agent         { return l }
+func (l *always) method(int32) policy.Method { return l.m }
+func (l *always) take(*call) answer          { return goes }
 
 // learnCalls is how many plain calls a fixed delay is measured on.
 const learnCalls = 4000

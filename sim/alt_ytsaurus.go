@@ -45,7 +45,7 @@ type ytsaurusWaiter struct {
 	gen uint32
 }
 
-func (a *ytsaurusClient) method() policy.Method {
+func (a *ytsaurusClient) method(int32) policy.Method {
 	// The statistics change over when a call comes after the period's end.
 	if a.w.now-a.ticked >= ytsaurusTick {
 		if a.outlived >= math.Ceil(a.calls*a.w.sc.target) {
@@ -58,7 +58,7 @@ func (a *ytsaurusClient) method() policy.Method {
 	return twoAttempts(a.delay)
 }
 
-func (a *ytsaurusClient) sent() {
+func (a *ytsaurusClient) sent(int32) {
 	a.calls++
 	a.tokens = math.Min(a.tokens+a.w.sc.target, ytsaurusTokens)
 	for len(a.waiting) > 0 && a.tokens >= 1 {
@@ -71,7 +71,7 @@ func (a *ytsaurusClient) sent() {
 	}
 }
 
-func (a *ytsaurusClient) eligible(yes bool) {
+func (a *ytsaurusClient) eligible(_ *call, yes bool) {
 	if yes {
 		a.outlived++
 	}

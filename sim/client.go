@@ -24,6 +24,7 @@ type call struct {
 	ref      int32
 	gen      uint32
 	client   *client
+	method   int32
 	law      policy.Method
 	plan     hedge.Plan
 	start    time.Duration
@@ -45,14 +46,14 @@ func (w *World) start(cl *client, g int32) {
 	c := w.take()
 	c.client, c.start, c.group = cl, w.now, g
 	w.decide(c)
-	c.law = cl.agent.method()
+	c.law = cl.agent.method(c.method)
 	c.plan = hedge.NewPlan(&c.law)
 	c.plan.Started(0)
 	w.result.primary(w.now)
 	if w.probe.Sent != nil {
 		w.probe.Sent(w.now, int(cl.number))
 	}
-	cl.agent.sent()
+	cl.agent.sent(c.method)
 	if c.law.Delay > 0 {
 		w.push(event{at: w.now + c.law.Delay, kind: evDue, ref: c.ref, gen: c.gen})
 	}
@@ -69,7 +70,7 @@ func (w *World) send(c *call, i int) {
 	*a = attempt{state: onWay, replica: r, sent: w.now}
 	c.client.outstanding[r]++
 	c.live++
-	if way := w.way(); way > 0 {
+	if way := w.way(c.client, r); way > 0 {
 		w.push(event{at: w.now + way, kind: evReach, ref: attemptRef(c, i), gen: c.gen})
 		return
 	}
@@ -88,7 +89,7 @@ func (w *World) ring(c *call) {
 		if w.probe.Eligible != nil {
 			w.probe.Eligible(w.now, c.start)
 		}
-		c.client.agent.eligible(true)
+		c.client.agent.eligible(c, true)
 		if c.law.Probability <= 0 {
 			c.refusal = policy.SuppressedProbability
 		}
@@ -232,7 +233,7 @@ func (w *World) commit(c *call, i int) {
 	}
 	cl.agent.done(c, i)
 	if !c.eligible && c.law.Delay > 0 {
-		cl.agent.eligible(false)
+		cl.agent.eligible(c, false)
 	}
 	w.callEnded(c)
 }

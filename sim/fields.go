@@ -174,6 +174,40 @@ func (p *parser) stall() error {
 	return nil
 }
 
+func (p *parser) method() error {
+	var m methodShare
+	left := 1.0
+	for _, other := range p.s.methods {
+		left -= other.share
+	}
+	if len(p.s.methods) == maxMoreMethods {
+		return p.bad("there are %d already", maxMoreMethods)
+	}
+	p.s.methods = append(p.s.methods, methodShare{})
+	return first(
+		func() error { return p.share("share", &m.share, .001, left) },
+		func() error { return p.real("factor", &m.factor, .001, 1000) },
+		func() error { p.s.methods[len(p.s.methods)-1] = m; return nil },
+	)
+}
+
+func (p *parser) zones() error {
+	return first(
+		func() error { return p.share("share", &p.s.zones.share, 0, 1) },
+		func() error { return p.keyword("far") },
+		func() error { return p.time("time", &p.s.zones.far, 1, 10*time.Second) },
+	)
+}
+
+func (p *parser) liars() error {
+	if err := p.share("share", &p.s.liars, 0, 1); err != nil {
+		return err
+	}
+	how, err := p.choice("lie", "x0.01", "x100", "random", "counts")
+	p.s.lie = lie(how)
+	return err
+}
+
 func (p *parser) replicas() error {
 	if err := p.integer("number", &p.s.replicas, 1, maxReplicas); err != nil {
 		return err

@@ -10,8 +10,6 @@ import (
 	"github.com/hedged-project/hedged/report"
 )
 
-const simMethod = "/sim.World/Call"
-
 // tickEvery is how often the daemon decides; it does at once on early reports.
 const tickEvery = 250 * time.Millisecond
 
@@ -28,6 +26,7 @@ type ours struct {
 	policy  *policy.Policy // published last; nil: none
 	number  uint64
 	names   []string // of replicas
+	methods []string
 
 	byNumber map[int32]*oursClient
 	messages []message // on their way; used again
@@ -52,6 +51,7 @@ func newOurs(w *World) law {
 		cfg:      w.sc.config(),
 		byNumber: map[int32]*oursClient{},
 		waiting:  map[*hedge.Waiter]*call{},
+		methods:  w.sc.methodNames(),
 	}
 	for i := range w.replicas {
 		l.names = append(l.names, fmt.Sprintf("replica-%d", i))

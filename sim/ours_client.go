@@ -18,38 +18,47 @@ type oursClient struct {
 	l        *ours
 	c        *client
 	source   report.Source
+	lies     bool
 	budget   *hedge.Budget
 	throttle *hedge.Throttle
 	early    *hedge.EarlyRule
 	runaway  bool // a report goes out ahead of the cadence
 
 	inForce *policy.Policy
-	law     policy.Method // of inForce
-	valid   bool          // inForce has not outlived its valid_for
-	heard   time.Duration // of the daemon's last message
+	laws    []policy.Method // of inForce, by method
+	valid   bool            // inForce has not outlived its valid_for
+	heard   time.Duration   // of the daemon's last message
 
 	sequence   uint64
-	generation policy.Generation // in force when the interval began
-	began      time.Duration     // of the interval
-	counts     report.Method
-	replicas   []*report.Replica
-	held       []*report.Report // the daemon was away
+	generation policy.Generation   // in force when the interval began
+	began      time.Duration       // of the interval
+	counts     []report.Method     // by method
+	replicas   [][]*report.Replica // by method and replica
+	held       []*report.Report    // the daemon was away
 }
 
 func (l *ours) join(c *client) agent {
+	methods := len(l.methods)
 	cl := &oursClient{
 		l: l,
 		c: c,
 		source: report.Source{
 			ID:          fmt.Sprintf("client-%d", c.slot),
 			Incarnation: uint64(c.number) + 1,
+			Zone:        l.w.sc.zones.name(c.slot),
 		},
+		lies:     among(l.w.sc.liars, c.slot),
 		budget:   hedge.NewBudget(),
 		throttle: hedge.NewThrottle(),
 		early:    hedge.NewEarlyRule(),
 		heard:    l.w.now,
 		began:    l.w.now,
-		replicas: make([]*report.Replica, len(l.w.replicas)),
+		laws:     make([]policy.Method, methods),
+		counts:   make([]report.Method, methods),
+		replicas: make([][]*report.Replica, methods),
+	}
+	for i := range cl.replicas {
+		cl.replicas[i] = make([]*report.Replica, len(l.w.replicas))
 	}
 	l.byNumber[c.number] = cl
 	phase := time.Duration(l.w.change.Int64N(int64(l.w.sc.cadence)))
@@ -66,7 +75,9 @@ func (a *oursClient) apply(p *policy.Policy) {
 	}
 	a.heard = a.l.w.now
 	a.inForce = p
-	a.law, _ = p.Method(simMethod)
+	for i, name := range a.l.methods {
+		a.laws[i], _ = p.Method(name)
+	}
 	a.c.unwell = 0
 	for i := range a.c.candidates {
 		r := &a.c.candidates[i]
@@ -104,22 +115,22 @@ func (a *oursClient) live() bool {
 	return a.valid
 }
 
-func (a *oursClient) method() policy.Method {
+func (a *oursClient) method(method int32) policy.Method {
 	if !a.live() {
 		return policy.Method{}
 	}
-	return a.law
+	return a.laws[method]
 }
 
-func (a *oursClient) sent() {
-	a.counts.Calls++
-	a.counts.Safe++
+func (a *oursClient) sent(method int32) {
+	a.counts[method].Calls++
+	a.counts[method].Safe++
 	a.l.grant(a.budget.Earn())
 }
 
-func (a *oursClient) eligible(yes bool) {
+func (a *oursClient) eligible(c *call, yes bool) {
 	if yes {
-		a.counts.Eligible++
+		a.counts[c.method].Eligible++
 	}
 	if a.early.Observe(yes, a.l.w.now) && !a.runaway {
 		a.runaway = true
@@ -131,7 +142,7 @@ func (a *oursClient) mayHedge(c *call) (policy.Suppression, bool) {
 	switch {
 	case !a.live() || a.inForce.Mode != policy.ModeActive:
 		return policy.SuppressedMode, false
-	case a.law.Probability <= 0: // since the call began
+	case a.laws[c.method].Probability <= 0: // since the call began
 		return policy.SuppressedProbability, false
 	case !a.throttle.Allow():
 		return policy.SuppressedThrottle, false
@@ -162,21 +173,25 @@ func (a *oursClient) giveBack() {
 }
 
 func (a *oursClient) hedged(c *call) {
-	a.counts.Hedges++
+	a.counts[c.method].Hedges++
 	if c.observed && c.plan.Attempts() == 2 {
-		a.counts.Observed++
+		a.counts[c.method].Observed++
 	}
 }
 
-func (a *oursClient) replica(i int32) *report.Replica {
-	if a.replicas[i] == nil {
-		a.replicas[i] = &report.Replica{}
+func (a *oursClient) replica(method, i int32) *report.Replica {
+	r := &a.replicas[method][i]
+	if *r == nil {
+		*r = &report.Replica{}
 	}
-	return a.replicas[i]
+	return *r
 }
 
 func (a *oursClient) ended(c *call, i int, took time.Duration, how outcome) {
-	r := a.replica(c.attempts[i].replica)
+	if a.lies {
+		took = a.l.w.sc.lie.latency(a.l.w, took)
+	}
+	r := a.replica(c.method, c.attempts[i].replica)
 	seen := &r.Primary
 	if i > 0 {
 		seen = &r.Hedge
@@ -191,28 +206,29 @@ func (a *oursClient) ended(c *call, i int, took time.Duration, how outcome) {
 		r.Failed++
 		a.throttle.Failure()
 	}
-	x, y := &c.attempts[0], &c.attempts[1]
-	if c.observed && i <= 1 && x.ended && y.ended && !x.fails && !y.fails && len(a.counts.Pairs) < report.MaxPairs {
-		a.counts.Pairs = append(a.counts.Pairs, estimator.NewPair(x.took, y.took))
+	counts, x, y := &a.counts[c.method], &c.attempts[0], &c.attempts[1]
+	if c.observed && i <= 1 && x.ended && y.ended && !x.fails && !y.fails && len(counts.Pairs) < report.MaxPairs {
+		counts.Pairs = append(counts.Pairs, estimator.NewPair(x.took, y.took))
 	}
 }
 
 func (a *oursClient) done(c *call, i int) {
+	counts := &a.counts[c.method]
 	if c.attempts[i].fails {
-		a.counts.Failures++
+		counts.Failures++
 	} else if i > 0 {
-		a.counts.Wins++
+		counts.Wins++
 	}
 	if c.eligible {
 		waited := a.l.w.now - c.start
 		if c.plan.Attempts() == 1 {
-			a.counts.Suppressed[c.refusal]++
-			a.counts.Unhedged.Record(waited)
+			counts.Suppressed[c.refusal]++
+			counts.Unhedged.Record(waited)
 			if c.heldOut {
-				a.counts.HeldOut.Record(waited)
+				counts.HeldOut.Record(waited)
 			}
 		} else {
-			a.counts.Hedged.Record(waited)
+			counts.Hedged.Record(waited)
 		}
 	}
 	if _, ok := a.l.waiting[&c.waiter]; ok {
@@ -231,8 +247,6 @@ func (a *oursClient) leave() {
 // flush ends the interval and sends its report.
 func (a *oursClient) flush(early bool) {
 	w := a.l.w
-	m := a.counts
-	a.counts = report.Method{}
 	a.sequence++
 	r := &report.Report{
 		Source:     a.source,
@@ -242,17 +256,13 @@ func (a *oursClient) flush(early bool) {
 		Generation: a.generation,
 		Early:      early,
 	}
-	for i, seen := range a.replicas {
-		if seen != nil {
-			if m.Replicas == nil {
-				m.Replicas = make(map[string]*report.Replica, len(a.replicas))
+	for i := range a.counts {
+		if m := a.measured(i); m != nil {
+			if r.Methods == nil {
+				r.Methods = make(map[string]*report.Method, len(a.counts))
 			}
-			m.Replicas[a.l.names[i]] = seen
-			a.replicas[i] = nil
+			r.Methods[a.l.methods[i]] = m
 		}
-	}
-	if m.Calls > 0 || m.Replicas != nil || m.Eligible > 0 || m.Hedges > 0 || m.Pairs != nil {
-		r.Methods = map[string]*report.Method{simMethod: &m}
 	}
 	a.began, a.runaway = w.now, false
 	a.early.Reset()
@@ -268,6 +278,28 @@ func (a *oursClient) flush(early bool) {
 		a.heard = w.now
 		a.l.post(message{report: r, from: a})
 	}
+}
+
+// measured returns what was measured of a method in the interval; nil: nothing.
+func (a *oursClient) measured(method int) *report.Method {
+	m := a.counts[method]
+	a.counts[method] = report.Method{}
+	for i, seen := range a.replicas[method] {
+		if seen != nil {
+			if m.Replicas == nil {
+				m.Replicas = make(map[string]*report.Replica, len(a.l.names))
+			}
+			m.Replicas[a.l.names[i]] = seen
+			a.replicas[method][i] = nil
+		}
+	}
+	if m.Calls == 0 && m.Replicas == nil && m.Eligible == 0 && m.Hedges == 0 && m.Pairs == nil {
+		return nil
+	}
+	if a.lies && a.l.w.sc.lie == lieCounts {
+		exaggerate(&m)
+	}
+	return &m
 }
 
 // hold keeps a report until the daemon is back; the oldest give way.

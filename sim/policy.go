@@ -23,12 +23,13 @@ type law interface {
 // agent is a hedging policy in one client. The world calls it at each step of a
 // call; hedge.Plan says when an attempt is due, the agent whether it may go.
 type agent interface {
-	// method is what a call that starts now hedges by; the zero Method: not at all.
-	method() policy.Method
-	// sent says that a primary is about to be sent.
-	sent()
+	// method is what a call of that method hedges by if it starts now; the zero
+	// Method: not at all.
+	method(int32) policy.Method
+	// sent says that a primary of a method is about to be sent.
+	sent(method int32)
 	// eligible says of each call that has a delay whether it outlived it.
-	eligible(bool)
+	eligible(c *call, yes bool)
 	// mayHedge says whether anything but the budget forbids the due attempt.
 	mayHedge(*call) (policy.Suppression, bool)
 	// take asks for the due attempt to go.
@@ -73,9 +74,9 @@ func (quietLaw) happen(event) {}
 
 type quietAgent struct{}
 
-func (quietAgent) method() policy.Method                     { return policy.Method{} }
-func (quietAgent) sent()                                     {}
-func (quietAgent) eligible(bool)                             {}
+func (quietAgent) method(int32) policy.Method                { return policy.Method{} }
+func (quietAgent) sent(int32)                                {}
+func (quietAgent) eligible(*call, bool)                      {}
 func (quietAgent) mayHedge(*call) (policy.Suppression, bool) { return 0, true }
 func (quietAgent) take(*call) answer                         { return refused }
 func (quietAgent) promote(*call) bool                        { return false }

@@ -98,7 +98,7 @@ func (w *World) served(c *call, i int) {
 		return
 	}
 	a.state = onReturn
-	if way := w.way(); way > 0 {
+	if way := w.way(c.client, a.replica); way > 0 {
 		w.push(event{at: w.now + way, kind: evBack, ref: attemptRef(c, i), gen: c.gen})
 		w.free(a)
 		return
@@ -141,7 +141,7 @@ func (w *World) cancel(c *call, i int) {
 	if w.sc.cancellation == cancelNever {
 		return
 	}
-	if way := w.way(); way > 0 {
+	if way := w.way(c.client, c.attempts[i].replica); way > 0 {
 		w.push(event{at: w.now + way, kind: evCancel, ref: attemptRef(c, i), gen: c.gen})
 		return
 	}

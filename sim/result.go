@@ -102,7 +102,7 @@ func (r *Result) finishLoad(w *World) {
 		}
 		r.Busy = work.Seconds() / (w.sc.duration.Seconds() * float64(w.sc.workers*len(w.replicas)))
 	}
-	r.Delay = w.clients[0].agent.method().Delay
+	r.Delay = w.clients[0].agent.method(0).Delay
 }
 
 // finish is called when all requests are answered.

@@ -43,14 +43,19 @@ in the course of a run: "at 30s slowdown 3".
   stall     all SHARE TIME every TIME for TIME *      every copy of a call, in common episodes
   stall     off *
   correlation R                       of the latencies of a call's copies, 0 to 1
+  method    SHARE FACTOR              of the calls are of a further method, with latencies times FACTOR
   replicas  N [workers N]             1 to 1,000; without workers nothing queues
   routing   random | round-robin | shortest-queue | better-of-two
   cancel    at-once | queued | never  what a replica does about a cancelled attempt
   network   TIME [jitter TIME] *      one way
+  zones     SHARE far TIME            so many clients and half of the replicas are in one zone, the others in
+                                      another; the way between two zones takes so much longer
   slowdown  FACTOR [replica N] *      latencies times FACTOR; N counts from 0
   freeze    TIME *                    nothing moves at any replica for so long
   fail      SHARE [after TIME] *      of attempts
   reports   TIME [loss SHARE]         time between a client's reports
+  liars     SHARE WHAT                of the clients, with hedged, report latencies x0.01, x100 or random (times .01
+                                      to 100), or counts that are a thousand times the true ones
   push      TIME                      a report's way to the daemon, and a policy's to the clients
   daemon    up | down *
 
@@ -77,6 +82,10 @@ type Scenario struct {
 	correlation             float64
 	independence            float64 // sqrt(1 - correlation^2)
 	replicas, workers       int
+	methods                 []methodShare // beside the first
+	zones                   zones
+	liars                   float64
+	lie                     lie
 	routing                 routing
 	cancellation            cancellation
 	cadence                 time.Duration

@@ -96,6 +96,10 @@ type attemptTime struct {
 // decide decides about a call that starts.
 func (w *World) decide(c *call) {
 	c.fate = fate{}
+	c.method = 0
+	if len(w.sc.methods) > 0 {
+		c.method = w.sc.methodOf(w.fate.Float64())
+	}
 	if s := w.stalls.shared; s.share > 0 && w.fate.Float64() < s.share {
 		c.fate.shared += s.extra
 	}
@@ -139,7 +143,11 @@ func (w *World) serviceTime(c *call, i int, r int32) (d time.Duration, fails boo
 		return w.slow.failAfter, true
 	}
 	d = t.latency
-	if f := w.slow.factor * w.slow.byReplica[r]; f != 1 {
+	f := w.slow.factor * w.slow.byReplica[r]
+	if c.method > 0 {
+		f *= w.sc.methods[c.method-1].factor
+	}
+	if f != 1 {
 		d = limited(float64(d) * f)
 	}
 	if w.replicaEpisode[r] && w.work.Float64() < w.stalls.replica.share {

@@ -45,7 +45,7 @@ type World struct {
 
 	// Each matter has its own source of chance, so that two policies meet the
 	// same arrivals, changes, clients and primaries.
-	arrive, fate, change, work, routes, ways *rand.Rand
+	arrive, fate, change, work, routes, ways, lies *rand.Rand
 
 	random func() uint64 // routes
 	turns  [2]uint64     // of round robin: primaries, hedges
@@ -69,6 +69,7 @@ func newWorld(sc *Scenario, seed uint64, newLaw func(*World) law) *World {
 		routes: source(4),
 		ways:   source(5),
 		fate:   source(6),
+		lies:   source(7),
 	}
 	w.random = w.routes.Uint64
 	w.replicas = make([]replica, sc.replicas)
@@ -89,12 +90,17 @@ func newWorld(sc *Scenario, seed uint64, newLaw func(*World) law) *World {
 
 func (w *World) push(e event) { w.events.push(e) }
 
-// way is how long an attempt, an answer or a cancellation is under way.
-func (w *World) way() time.Duration {
+// way is how long an attempt, an answer or a cancellation is under way between a
+// client and a replica.
+func (w *World) way(c *client, replica int32) time.Duration {
+	way := w.network.way
 	if w.network.jitter > 0 {
-		return w.network.way + time.Duration(w.ways.Int64N(int64(w.network.jitter)))
+		way += time.Duration(w.ways.Int64N(int64(w.network.jitter)))
 	}
-	return w.network.way
+	if z := &w.sc.zones; z.far > 0 && z.first(c.slot) != z.firstReplica(replica) {
+		way += z.far
+	}
+	return way
 }
 
 // run lets the whole scenario pass.

@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/hedged-project/hedged/report"
 )
 
 // hedging hedges each call that is longer than d.
@@ -102,6 +104,57 @@ func TestCorrelation(t *testing.T) {
 	near(t, "independent copies", none, x*(1-phi(math.Log(8))), .6)
 	if !(none < half && half < all) {
 		t.Errorf("slow shares %.5f, %.5f, %.5f at correlations 0, .5, 1: want them to grow", none, half, all)
+	}
+}
+
+// A method's calls take their factor, and a way between zones is longer both ways.
+func TestMethodsAndZones(t *testing.T) {
+	t.Parallel()
+	if raceEnabled { // a world is one goroutine: there is nothing to find
+		return
+	}
+	for text, want := range map[string]float64{ // shares of calls over 15 ms
+		"method 20% 2\nmethod 30% .5\nnetwork 2ms": .2,
+		"zones 50% far 5ms":                        .5,
+		"zones 25% far 5ms":                        .5, // half of the replicas are in each
+	} {
+		s := world(t, "latency constant 10ms\nbound 15ms\nreplicas 10\nrouting random\nclients 20\narrivals steady 1000\nwarmup 1s\nduration 60s\n%s", text)
+		r := play(t, s, under(t, "none"), 1)
+		near(t, text, float64(r.Over)/float64(r.Requests), want, .03)
+	}
+}
+
+// What a liar's report says, and who lies.
+func TestLiars(t *testing.T) {
+	t.Parallel()
+	s := world(t, "latency constant 10ms\nliars 5%% random")
+	w := newWorld(s, 1, newNone)
+	for l, want := range map[lie][2]time.Duration{
+		lieShort:  {100 * time.Microsecond, 100 * time.Microsecond},
+		lieLong:   {time.Second, time.Second},
+		lieRandom: {100 * time.Microsecond, time.Second},
+		lieCounts: {10 * time.Millisecond, 10 * time.Millisecond},
+	} {
+		for range 100 {
+			if got := l.latency(w, 10*time.Millisecond); got < want[0] || got > want[1] {
+				t.Errorf("lie %d: %v, want %v", l, got, want)
+			}
+		}
+	}
+	liars := 0
+	for slot := range int32(200) {
+		if among(s.liars, slot) {
+			liars++
+		}
+	}
+	if liars != 10 || among(0, 0) || !among(1, 0) {
+		t.Errorf("%d of 200 lie, want 10", liars)
+	}
+	m := report.Method{Calls: 3, Replicas: map[string]*report.Replica{"r": {Failed: 2}}}
+	m.Replicas["r"].Primary.Completed.Record(time.Second)
+	exaggerate(&m)
+	if r := m.Replicas["r"]; m.Calls != 3000 || r.Failed != 2000 || r.Primary.Count() != 1000 {
+		t.Errorf("%+v, want a thousand times as many", m)
 	}
 }
 
