@@ -28,9 +28,10 @@ const (
 // of which the caller sees only the winner's.
 type attempt struct {
 	context.Context
-	call *call
-	try        // the picker writes its replica, sent, stranded and pushback
-	err  error // written at its end, read once it has won
+	scope *scope // where Context has no end of its own; else nil
+	call  *call
+	try         // the picker writes its replica, sent, stranded and pushback
+	err   error // written at its end, read once it has won
 
 	*received // a hedge's; nil for the primary
 }
@@ -47,10 +48,33 @@ type received struct {
 // attemptKey is the context key of the attempt that a pick is for.
 type attemptKey struct{}
 
+// Done is part of context.Context.
+func (a *attempt) Done() <-chan struct{} {
+	if a.scope != nil {
+		return a.scope.Done()
+	}
+	return a.Context.Done()
+}
+
+// Err is part of context.Context.
+func (a *attempt) Err() error {
+	if a.scope != nil {
+		return a.scope.Err()
+	}
+	return a.Context.Err()
+}
+
 // Value answers for the attempt itself, and for the rest as the call's context does.
 func (a *attempt) Value(key any) any {
 	if _, ok := key.(attemptKey); ok {
 		return a
+	}
+	if a.scope != nil {
+		// It knows only what package context asks, so that what is derived from the
+		// attempt ends with the scope without a goroutine.
+		if v := a.scope.Value(key); v != nil {
+			return v
+		}
 	}
 	return a.Context.Value(key)
 }

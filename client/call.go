@@ -46,8 +46,13 @@ func (c *call) plain() error {
 }
 
 // hedged makes the call, with hedges when they are due and may go.
-func (c *call) hedged() error {
-	c.primary.Context, c.cancel = context.WithCancel(c.ctx)
+func (c *call) hedged(scopes *scopes) error {
+	if c.ctx.Done() == nil {
+		c.primary.Context, c.primary.scope = c.ctx, scopes.get()
+		c.cancel = c.primary.scope.cancel
+	} else {
+		c.primary.Context, c.cancel = context.WithCancel(c.ctx)
+	}
 	c.replyType = messageType(c.reply)
 	c.run()
 
@@ -62,6 +67,11 @@ func (c *call) hedged() error {
 		err = c.callersError(winner.err)
 	} else {
 		err = status.FromContextError(c.ctx.Err()).Err()
+	}
+	if len(c.hedges) == 0 && c.primary.scope != nil {
+		scopes.put(c.primary.scope) // nobody was left to be ended
+	} else {
+		c.cancel()
 	}
 	finish(c.opts, err)
 	return err
@@ -119,6 +129,7 @@ func (c *call) launch(t try) runner {
 	}
 	a := &attempt{
 		Context:  hedgeContext(c.primary.Context, t.index),
+		scope:    c.primary.scope,
 		call:     c,
 		try:      t,
 		received: &received{reply: c.spare},
@@ -130,7 +141,11 @@ func (c *call) launch(t try) runner {
 
 // settle is part of carrier. A unary call that has ended leaves nothing that must
 // go on.
-func (c *call) settle() { c.cancel() }
+func (c *call) settle() {
+	if len(c.hedges) > 0 {
+		c.cancel()
+	}
+}
 
 // discard is part of carrier.
 func (c *call) discard(runner) {}

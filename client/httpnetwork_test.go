@@ -127,13 +127,15 @@ func TestHTTPWinnersBodyIsWhole(t *testing.T) {
 			data[i] = byte(rand.Uint32())
 		}
 		next := make(chan struct{})
-		cancelled := make(chan struct{}, 1)
+		arrived, cancelled := make(chan struct{}, 1), make(chan struct{}, 1)
 		s := start(2, func(w http.ResponseWriter, r *http.Request) {
 			if !isHedgeRequest(r) {
+				arrived <- struct{}{}
 				<-r.Context().Done()
 				cancelled <- struct{}{}
 				return
 			}
+			<-arrived // or it may be cancelled before a server has seen it
 			flush := http.NewResponseController(w)
 			for i := range pieces {
 				if err := flush.Flush(); err != nil {

@@ -11,6 +11,7 @@ type interceptor struct {
 	service *service
 	safety  *safety
 	alarms  alarms
+	scopes  scopes
 
 	acceptable func(fullMethod string, reply any) bool // nil: every reply
 }
@@ -35,5 +36,5 @@ func (in *interceptor) unary(ctx context.Context, fullMethod string, req, reply 
 	if !c.begin(fullMethod) {
 		return c.plain()
 	}
-	return c.hedged()
+	return c.hedged(&in.scopes)
 }
