@@ -40,6 +40,12 @@ func (a *admin) GetStatus(context.Context, *hedgedv1.GetStatusRequest) (*hedgedv
 	if err := a.d.state.Err(); err != nil {
 		r.StorageError = err.Error()
 	}
+	if c := a.d.configured.Load(); a.d.cfg.File != "" {
+		r.ConfigFile, r.ConfigLoadedAt = a.d.cfg.File, timestamppb.New(c.at)
+		if c.err != nil {
+			r.ConfigError = c.err.Error()
+		}
+	}
 	for _, o := range a.d.state.Overrides() {
 		if o.Key == (policy.Key{}) && !o.Cleared {
 			r.AllOverride = overrideToProto(o)
@@ -165,14 +171,14 @@ func (a *admin) overrideFromProto(req *hedgedv1.SetOverrideRequest) (state.Overr
 			return o, 0, err
 		}
 		o.Key = key
-		configured = a.d.cfg.service(key).Target
+		configured = a.d.services.Load().For(key).Target
 	case *hedgedv1.SetOverrideRequest_All:
 		if !s.All {
 			return o, 0, errors.New("all: false, want true or a service")
 		}
-		configured = a.d.cfg.Service.Target
-		for _, c := range a.d.cfg.Services {
-			configured = min(configured, c.Target)
+		configured = a.d.services.Load().Default.Target
+		for _, r := range a.d.services.Load().Rules {
+			configured = min(configured, r.Config.Target)
 		}
 	default:
 		return o, 0, errors.New("scope: is absent, want a service or all")

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/hedged-project/hedged/control"
-	"github.com/hedged-project/hedged/policy"
 )
 
 // Config is everything that a daemon is told at its start. DefaultConfig gives
@@ -20,11 +19,10 @@ type Config struct {
 	HTTPAddr string
 	// StateDir holds the state file; it is created when absent. No default.
 	StateDir string
-	// Service is the configuration of a service that Services does not name:
-	// control.DefaultConfig, which keeps it in shadow.
-	Service control.Config
-	// Services are the configured services. Nil: none.
-	Services map[policy.Key]control.Config
+	// Services says how services are configured. Without rules, all are in shadow.
+	Services Services
+	// File is what the configuration was read from, for status. Empty: no file.
+	File string
 	// Cadence is the time between reports that clients are asked for, 100 ms to 1 min: 1 s.
 	Cadence time.Duration
 	// ShutdownTimeout bounds the time from the end of Run's context to its return: 5 s.
@@ -42,7 +40,7 @@ func DefaultConfig() Config {
 	return Config{
 		GRPCAddr:        "127.0.0.1:7946",
 		HTTPAddr:        "127.0.0.1:7947",
-		Service:         control.DefaultConfig(),
+		Services:        Services{Default: control.DefaultConfig()},
 		Cadence:         time.Second,
 		ShutdownTimeout: 5 * time.Second,
 	}
@@ -65,18 +63,7 @@ func (c *Config) Validate() error {
 	if c.ShutdownTimeout <= 0 || c.ShutdownTimeout > 5*time.Minute {
 		return fmt.Errorf("shutdown timeout: %v, want more than 0 and at most 5m", c.ShutdownTimeout)
 	}
-	if err := c.Service.Validate(); err != nil {
-		return err
-	}
-	for key, sc := range c.Services {
-		if err := key.Validate(); err != nil {
-			return err
-		}
-		if err := sc.Validate(); err != nil {
-			return fmt.Errorf("service %s: %w", key, err)
-		}
-	}
-	return nil
+	return c.Services.Validate()
 }
 
 // checkLoopback refuses an address that other machines could reach: whoever
@@ -90,12 +77,4 @@ func checkLoopback(field, addr string) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %q is not a loopback address, want 127.0.0.1, [::1] or localhost: the daemon has no authentication yet", field, addr)
-}
-
-// service returns the configuration of one service.
-func (c *Config) service(key policy.Key) control.Config {
-	if sc, ok := c.Services[key]; ok {
-		return sc
-	}
-	return c.Service
 }

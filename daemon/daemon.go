@@ -55,6 +55,9 @@ type Daemon struct {
 
 	rows atomic.Int64 // methods that have metrics of their own
 
+	services   atomic.Pointer[Services] // as configured last
+	configured atomic.Pointer[configured]
+
 	mu     sync.RWMutex
 	owners map[policy.Key]*owner
 }
@@ -82,6 +85,8 @@ func New(cfg Config) (*Daemon, error) {
 		cache:  xds.NewCache(wire.ServicePolicyType),
 		owners: map[policy.Key]*owner{},
 	}
+	d.services.Store(&d.cfg.Services)
+	d.configured.Store(&configured{at: time.Now()})
 	d.table = newTable(st, d.cache, cfg.Logger)
 	d.restore()
 	if d.grpcListener, err = cfg.Listen("tcp", cfg.GRPCAddr); err == nil {
@@ -97,7 +102,7 @@ func New(cfg Config) (*Daemon, error) {
 // the first client that asks gets its policy at once.
 func (d *Daemon) restore() {
 	policies := map[policy.Key]*policy.Policy{} // nil: none stored, or none of use
-	for key := range d.cfg.Services {
+	for _, key := range d.cfg.Services.Named() {
 		policies[key] = nil
 	}
 	for key, blob := range d.state.Policies() {
@@ -253,7 +258,7 @@ func (d *Daemon) newGRPCServer(healthServer *health.Server) *grpc.Server {
 
 // rules returns what the configuration and the operators say of a service.
 func (d *Daemon) rules(key policy.Key) (control.Config, *control.Override) {
-	cfg := d.cfg.service(key)
+	cfg := d.services.Load().For(key)
 	o, ok := d.state.Effective(key)
 	if !ok || o.Cleared {
 		return cfg, nil

@@ -492,9 +492,9 @@ func TestConfigOutOfBounds(t *testing.T) {
 		{func(c *Config) { c.StateDir = "" }, "state directory: is empty"},
 		{func(c *Config) { c.Cadence = time.Millisecond }, "cadence: 1ms, want 100ms to 1m"},
 		{func(c *Config) { c.ShutdownTimeout = 0 }, "shutdown timeout: 0s, want more than 0"},
-		{func(c *Config) { c.Service.Target = 2 }, "target: 2, want 0.001 to 0.5"},
-		{func(c *Config) { c.Services = map[policy.Key]control.Config{{}: control.DefaultConfig()} }, "tenant: is empty"},
-		{func(c *Config) { c.Services = map[policy.Key]control.Config{orders: {}} }, "service default/orders: target: 0"},
+		{func(c *Config) { c.Services.Default.Target = 2 }, "target: 2, want 0.001 to 0.5"},
+		{func(c *Config) { c.Services.Rules = []ServiceRule{{Config: control.DefaultConfig()}} }, `service "": service: is empty`},
+		{func(c *Config) { c.Services.Rules = []ServiceRule{{Pattern: "orders"}} }, `service "orders": target: 0`},
 	} {
 		cfg := DefaultConfig()
 		cfg.StateDir = t.TempDir()

@@ -60,7 +60,7 @@ func bubble(t *testing.T, f func(t *testing.T, w *world), change ...func(*Config
 		w.cfg.Version = "test"
 		active := control.DefaultConfig()
 		active.Configured = true
-		w.cfg.Services = map[policy.Key]control.Config{orders: active}
+		w.cfg.Services.Rules = []ServiceRule{{Pattern: orders.String(), Config: active}}
 		w.cfg.Listen = func(_, addr string) (net.Listener, error) {
 			l := bufconn.Listen(1 << 16)
 			if addr == w.cfg.GRPCAddr {

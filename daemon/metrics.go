@@ -232,6 +232,9 @@ func (d *Daemon) writeStreams(e *exposition) {
 
 func (d *Daemon) writeStorage(e *exposition) {
 	stats := d.state.Stats()
+	loaded := d.configured.Load()
+	e.one("hedged_config_refused", "gauge", "1 while the configuration file's content is not in force because it is refused.", truth(loaded.err != nil))
+	e.one("hedged_config_loaded_timestamp_seconds", "gauge", "When the configuration in force was read.", float64(loaded.at.UnixMilli())/1000)
 	e.one("hedged_storage_failing", "gauge", "1 while state cannot be saved.", truth(d.state.Err() != nil))
 	e.one("hedged_storage_writes_total", "counter", "Writes to the store.", float64(stats.Writes))
 	e.one("hedged_storage_failures_total", "counter", "Writes to the store that failed.", float64(stats.Failures))

@@ -30,6 +30,7 @@ const (
 	metrics = "github.com/VictoriaMetrics/metrics"
 	pb      = "google.golang.org/protobuf"
 	status  = "google.golang.org/genproto/googleapis/rpc/status"
+	yaml    = "go.yaml.in/yaml/v4"
 )
 
 // rules is the table of DESIGN.md, "Who may import whom". A row covers a package
@@ -69,8 +70,15 @@ var rules = []struct {
 		outside: []string{grpc, pb, gcp, metrics},
 		never:   []string{"client", "idempotency", "internal/demo", "sim"},
 	},
-	{pkg: "sim", imports: []string{"control", "report", "estimator", "hedge", "policy"}},
-	{pkg: "sim/goals", imports: []string{"sim", "control", "report", "estimator", "policy"}},
+	{
+		pkg:     "internal/config",
+		imports: []string{"daemon", "control", "policy", "internal/suggest"},
+		outside: []string{grpc, yaml, "github.com/spf13/pflag"},
+		never:   []string{"client", "internal/demo", "sim"},
+	},
+	{pkg: "internal/suggest", pure: true},
+	{pkg: "sim", imports: []string{"control", "report", "estimator", "hedge", "policy", "internal/suggest"}},
+	{pkg: "sim/goals", imports: []string{"sim", "control", "report", "estimator", "policy", "internal/suggest"}},
 	{pkg: "internal/demo", imports: []string{anything}, outside: []string{anything}},
 	{pkg: "internal/cli", imports: []string{anything}, outside: []string{anything}},
 	{pkg: "internal/cli/hedged", imports: []string{anything}, outside: []string{anything}, never: []string{"client", "internal/demo", "sim"}},

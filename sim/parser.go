@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hedged-project/hedged/control"
+	"github.com/hedged-project/hedged/internal/suggest"
 	"github.com/hedged-project/hedged/policy"
 )
 
@@ -129,7 +130,7 @@ func (p *parser) line(number int, line string) error {
 	}
 	field := p.field
 	p.field = "field"
-	return p.bad("%.40q is unknown%s", field, Suggest(field, fieldNames()))
+	return p.bad("%.40q is unknown%s", field, suggest.For(field, fieldNames()))
 }
 
 // bad is an error about the field under way.
@@ -153,7 +154,7 @@ func (p *parser) word(what string) (string, error) {
 
 // choice takes one of several words.
 func (p *parser) choice(what string, options ...string) (int, error) {
-	w, err := p.word(what + ", " + listed(options) + ",")
+	w, err := p.word(what + ", " + suggest.List(options) + ",")
 	if err != nil {
 		return 0, err
 	}
@@ -162,7 +163,7 @@ func (p *parser) choice(what string, options ...string) (int, error) {
 			return i, nil
 		}
 	}
-	return 0, p.bad("%s %.40q, want %s%s", what, w, listed(options), Suggest(w, options))
+	return 0, p.bad("%s %.40q, want %s%s", what, w, suggest.List(options), suggest.For(w, options))
 }
 
 // option takes a keyword if it comes next.
@@ -253,10 +254,3 @@ func first(errs ...func() error) error {
 }
 
 var errNoFile = errors.New("files are not read here")
-
-func listed(options []string) string {
-	if len(options) == 1 {
-		return options[0]
-	}
-	return strings.Join(options[:len(options)-1], ", ") + " or " + options[len(options)-1]
-}

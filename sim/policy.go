@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hedged-project/hedged/internal/suggest"
 	"github.com/hedged-project/hedged/policy"
 )
 
@@ -131,5 +132,5 @@ func FindPolicy(name string) (Policy, error) {
 	if i := slices.IndexFunc(all, func(p Policy) bool { return p.Name == name }); i >= 0 {
 		return all[i], nil
 	}
-	return Policy{}, fmt.Errorf("policy: %.40q is unknown%s", name, Suggest(name, PolicyNames()))
+	return Policy{}, fmt.Errorf("policy: %.40q is unknown%s", name, suggest.For(name, PolicyNames()))
 }

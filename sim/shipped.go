@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/hedged-project/hedged/internal/suggest"
 )
 
 //go:embed scenarios/*.txt
@@ -28,7 +30,7 @@ func Names() []string {
 func Shipped(name string) (*Scenario, error) {
 	text, err := shipped.ReadFile("scenarios/" + name + ".txt")
 	if err != nil || strings.Contains(name, "/") {
-		return nil, fmt.Errorf("scenario: %.40q is neither a file nor the name of one that comes with the program%s", name, Suggest(name, Names()))
+		return nil, fmt.Errorf("scenario: %.40q is neither a file nor the name of one that comes with the program%s", name, suggest.For(name, Names()))
 	}
 	return Parse(name+".txt", string(text), nil)
 }

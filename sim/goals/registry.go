@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/hedged-project/hedged/internal/suggest"
 	"github.com/hedged-project/hedged/sim"
 )
 
@@ -146,7 +147,7 @@ func Find(ids []string) ([]Goal, error) {
 	}
 	for i, id := range ids {
 		if !slices.Contains(known, id) {
-			return nil, fmt.Errorf("goal: %.40q is unknown%s", id, sim.Suggest(id, known))
+			return nil, fmt.Errorf("goal: %.40q is unknown%s", id, suggest.For(id, known))
 		}
 		if slices.Contains(ids[:i], id) {
 			return nil, fmt.Errorf("goal: %q is there twice", id)

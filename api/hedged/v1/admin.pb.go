@@ -71,7 +71,13 @@ type GetStatusResponse struct {
 	Services     uint32 `protobuf:"varint,6,opt,name=services,proto3" json:"services,omitempty"`
 	Clients      uint32 `protobuf:"varint,7,opt,name=clients,proto3" json:"clients,omitempty"`
 	// The override for all services; absent: none.
-	AllOverride   *Override `protobuf:"bytes,8,opt,name=all_override,json=allOverride,proto3" json:"all_override,omitempty"`
+	AllOverride *Override `protobuf:"bytes,8,opt,name=all_override,json=allOverride,proto3" json:"all_override,omitempty"`
+	// Empty: the daemon was started without a file.
+	ConfigFile string `protobuf:"bytes,9,opt,name=config_file,json=configFile,proto3" json:"config_file,omitempty"`
+	// When what is in force was read from the file.
+	ConfigLoadedAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=config_loaded_at,json=configLoadedAt,proto3" json:"config_loaded_at,omitempty"`
+	// Why a later content of the file is not in force. Empty: it is.
+	ConfigError   string `protobuf:"bytes,11,opt,name=config_error,json=configError,proto3" json:"config_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -160,6 +166,27 @@ func (x *GetStatusResponse) GetAllOverride() *Override {
 		return x.AllOverride
 	}
 	return nil
+}
+
+func (x *GetStatusResponse) GetConfigFile() string {
+	if x != nil {
+		return x.ConfigFile
+	}
+	return ""
+}
+
+func (x *GetStatusResponse) GetConfigLoadedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ConfigLoadedAt
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetConfigError() string {
+	if x != nil {
+		return x.ConfigError
+	}
+	return ""
 }
 
 type ListServicesRequest struct {
@@ -1567,7 +1594,7 @@ var File_hedged_v1_admin_proto protoreflect.FileDescriptor
 const file_hedged_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"\x15hedged/v1/admin.proto\x12\thedged.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16hedged/v1/policy.proto\"\x12\n" +
-	"\x10GetStatusRequest\"\xae\x02\n" +
+	"\x10GetStatusRequest\"\xb8\x03\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x129\n" +
 	"\n" +
@@ -1577,7 +1604,12 @@ const file_hedged_v1_admin_proto_rawDesc = "" +
 	"\tstate_dir\x18\x05 \x01(\tR\bstateDir\x12\x1a\n" +
 	"\bservices\x18\x06 \x01(\rR\bservices\x12\x18\n" +
 	"\aclients\x18\a \x01(\rR\aclients\x126\n" +
-	"\fall_override\x18\b \x01(\v2\x13.hedged.v1.OverrideR\vallOverride\"/\n" +
+	"\fall_override\x18\b \x01(\v2\x13.hedged.v1.OverrideR\vallOverride\x12\x1f\n" +
+	"\vconfig_file\x18\t \x01(\tR\n" +
+	"configFile\x12D\n" +
+	"\x10config_loaded_at\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x0econfigLoadedAt\x12!\n" +
+	"\fconfig_error\x18\v \x01(\tR\vconfigError\"/\n" +
 	"\x13ListServicesRequest\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\"L\n" +
 	"\x14ListServicesResponse\x124\n" +
@@ -1752,59 +1784,60 @@ var file_hedged_v1_admin_proto_goTypes = []any{
 var file_hedged_v1_admin_proto_depIdxs = []int32{
 	22, // 0: hedged.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
 	18, // 1: hedged.v1.GetStatusResponse.all_override:type_name -> hedged.v1.Override
-	6,  // 2: hedged.v1.ListServicesResponse.services:type_name -> hedged.v1.ServiceStatus
-	23, // 3: hedged.v1.WatchServicesRequest.min_interval:type_name -> google.protobuf.Duration
-	6,  // 4: hedged.v1.WatchServicesResponse.services:type_name -> hedged.v1.ServiceStatus
-	24, // 5: hedged.v1.ServiceStatus.policy:type_name -> hedged.v1.ServicePolicy
-	7,  // 6: hedged.v1.ServiceStatus.load:type_name -> hedged.v1.Load
-	8,  // 7: hedged.v1.ServiceStatus.methods:type_name -> hedged.v1.MethodStatus
-	9,  // 8: hedged.v1.ServiceStatus.replicas:type_name -> hedged.v1.ReplicaStatus
-	18, // 9: hedged.v1.ServiceStatus.override:type_name -> hedged.v1.Override
-	23, // 10: hedged.v1.Load.window:type_name -> google.protobuf.Duration
-	21, // 11: hedged.v1.Load.suppressed:type_name -> hedged.v1.Load.SuppressedEntry
-	23, // 12: hedged.v1.Load.server_wasted:type_name -> google.protobuf.Duration
-	25, // 13: hedged.v1.MethodStatus.policy:type_name -> hedged.v1.MethodPolicy
-	7,  // 14: hedged.v1.MethodStatus.load:type_name -> hedged.v1.Load
-	23, // 15: hedged.v1.MethodStatus.p50:type_name -> google.protobuf.Duration
-	23, // 16: hedged.v1.MethodStatus.p95:type_name -> google.protobuf.Duration
-	23, // 17: hedged.v1.MethodStatus.p99:type_name -> google.protobuf.Duration
-	23, // 18: hedged.v1.MethodStatus.p999:type_name -> google.protobuf.Duration
-	26, // 19: hedged.v1.ReplicaStatus.policy:type_name -> hedged.v1.ReplicaPolicy
-	23, // 20: hedged.v1.ReplicaStatus.p50:type_name -> google.protobuf.Duration
-	23, // 21: hedged.v1.ReplicaStatus.p95:type_name -> google.protobuf.Duration
-	12, // 22: hedged.v1.ListClientsResponse.clients:type_name -> hedged.v1.ClientStatus
-	13, // 23: hedged.v1.ClientStatus.subscriptions:type_name -> hedged.v1.Subscription
-	23, // 24: hedged.v1.ClientStatus.report_age:type_name -> google.protobuf.Duration
-	27, // 25: hedged.v1.Subscription.generation:type_name -> hedged.v1.Generation
-	6,  // 26: hedged.v1.ExplainResponse.service:type_name -> hedged.v1.ServiceStatus
-	16, // 27: hedged.v1.ExplainResponse.guards:type_name -> hedged.v1.Guard
-	17, // 28: hedged.v1.ExplainResponse.changes:type_name -> hedged.v1.Change
-	28, // 29: hedged.v1.Guard.code:type_name -> hedged.v1.ReasonCode
-	22, // 30: hedged.v1.Change.at:type_name -> google.protobuf.Timestamp
-	27, // 31: hedged.v1.Change.generation:type_name -> hedged.v1.Generation
-	23, // 32: hedged.v1.Change.delay_before:type_name -> google.protobuf.Duration
-	23, // 33: hedged.v1.Change.delay_after:type_name -> google.protobuf.Duration
-	29, // 34: hedged.v1.Change.mode:type_name -> hedged.v1.Mode
-	29, // 35: hedged.v1.Override.mode:type_name -> hedged.v1.Mode
-	22, // 36: hedged.v1.Override.set_at:type_name -> google.protobuf.Timestamp
-	18, // 37: hedged.v1.SetOverrideRequest.override:type_name -> hedged.v1.Override
-	0,  // 38: hedged.v1.AdminService.GetStatus:input_type -> hedged.v1.GetStatusRequest
-	2,  // 39: hedged.v1.AdminService.ListServices:input_type -> hedged.v1.ListServicesRequest
-	4,  // 40: hedged.v1.AdminService.WatchServices:input_type -> hedged.v1.WatchServicesRequest
-	10, // 41: hedged.v1.AdminService.ListClients:input_type -> hedged.v1.ListClientsRequest
-	14, // 42: hedged.v1.AdminService.Explain:input_type -> hedged.v1.ExplainRequest
-	19, // 43: hedged.v1.AdminService.SetOverride:input_type -> hedged.v1.SetOverrideRequest
-	1,  // 44: hedged.v1.AdminService.GetStatus:output_type -> hedged.v1.GetStatusResponse
-	3,  // 45: hedged.v1.AdminService.ListServices:output_type -> hedged.v1.ListServicesResponse
-	5,  // 46: hedged.v1.AdminService.WatchServices:output_type -> hedged.v1.WatchServicesResponse
-	11, // 47: hedged.v1.AdminService.ListClients:output_type -> hedged.v1.ListClientsResponse
-	15, // 48: hedged.v1.AdminService.Explain:output_type -> hedged.v1.ExplainResponse
-	20, // 49: hedged.v1.AdminService.SetOverride:output_type -> hedged.v1.SetOverrideResponse
-	44, // [44:50] is the sub-list for method output_type
-	38, // [38:44] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	22, // 2: hedged.v1.GetStatusResponse.config_loaded_at:type_name -> google.protobuf.Timestamp
+	6,  // 3: hedged.v1.ListServicesResponse.services:type_name -> hedged.v1.ServiceStatus
+	23, // 4: hedged.v1.WatchServicesRequest.min_interval:type_name -> google.protobuf.Duration
+	6,  // 5: hedged.v1.WatchServicesResponse.services:type_name -> hedged.v1.ServiceStatus
+	24, // 6: hedged.v1.ServiceStatus.policy:type_name -> hedged.v1.ServicePolicy
+	7,  // 7: hedged.v1.ServiceStatus.load:type_name -> hedged.v1.Load
+	8,  // 8: hedged.v1.ServiceStatus.methods:type_name -> hedged.v1.MethodStatus
+	9,  // 9: hedged.v1.ServiceStatus.replicas:type_name -> hedged.v1.ReplicaStatus
+	18, // 10: hedged.v1.ServiceStatus.override:type_name -> hedged.v1.Override
+	23, // 11: hedged.v1.Load.window:type_name -> google.protobuf.Duration
+	21, // 12: hedged.v1.Load.suppressed:type_name -> hedged.v1.Load.SuppressedEntry
+	23, // 13: hedged.v1.Load.server_wasted:type_name -> google.protobuf.Duration
+	25, // 14: hedged.v1.MethodStatus.policy:type_name -> hedged.v1.MethodPolicy
+	7,  // 15: hedged.v1.MethodStatus.load:type_name -> hedged.v1.Load
+	23, // 16: hedged.v1.MethodStatus.p50:type_name -> google.protobuf.Duration
+	23, // 17: hedged.v1.MethodStatus.p95:type_name -> google.protobuf.Duration
+	23, // 18: hedged.v1.MethodStatus.p99:type_name -> google.protobuf.Duration
+	23, // 19: hedged.v1.MethodStatus.p999:type_name -> google.protobuf.Duration
+	26, // 20: hedged.v1.ReplicaStatus.policy:type_name -> hedged.v1.ReplicaPolicy
+	23, // 21: hedged.v1.ReplicaStatus.p50:type_name -> google.protobuf.Duration
+	23, // 22: hedged.v1.ReplicaStatus.p95:type_name -> google.protobuf.Duration
+	12, // 23: hedged.v1.ListClientsResponse.clients:type_name -> hedged.v1.ClientStatus
+	13, // 24: hedged.v1.ClientStatus.subscriptions:type_name -> hedged.v1.Subscription
+	23, // 25: hedged.v1.ClientStatus.report_age:type_name -> google.protobuf.Duration
+	27, // 26: hedged.v1.Subscription.generation:type_name -> hedged.v1.Generation
+	6,  // 27: hedged.v1.ExplainResponse.service:type_name -> hedged.v1.ServiceStatus
+	16, // 28: hedged.v1.ExplainResponse.guards:type_name -> hedged.v1.Guard
+	17, // 29: hedged.v1.ExplainResponse.changes:type_name -> hedged.v1.Change
+	28, // 30: hedged.v1.Guard.code:type_name -> hedged.v1.ReasonCode
+	22, // 31: hedged.v1.Change.at:type_name -> google.protobuf.Timestamp
+	27, // 32: hedged.v1.Change.generation:type_name -> hedged.v1.Generation
+	23, // 33: hedged.v1.Change.delay_before:type_name -> google.protobuf.Duration
+	23, // 34: hedged.v1.Change.delay_after:type_name -> google.protobuf.Duration
+	29, // 35: hedged.v1.Change.mode:type_name -> hedged.v1.Mode
+	29, // 36: hedged.v1.Override.mode:type_name -> hedged.v1.Mode
+	22, // 37: hedged.v1.Override.set_at:type_name -> google.protobuf.Timestamp
+	18, // 38: hedged.v1.SetOverrideRequest.override:type_name -> hedged.v1.Override
+	0,  // 39: hedged.v1.AdminService.GetStatus:input_type -> hedged.v1.GetStatusRequest
+	2,  // 40: hedged.v1.AdminService.ListServices:input_type -> hedged.v1.ListServicesRequest
+	4,  // 41: hedged.v1.AdminService.WatchServices:input_type -> hedged.v1.WatchServicesRequest
+	10, // 42: hedged.v1.AdminService.ListClients:input_type -> hedged.v1.ListClientsRequest
+	14, // 43: hedged.v1.AdminService.Explain:input_type -> hedged.v1.ExplainRequest
+	19, // 44: hedged.v1.AdminService.SetOverride:input_type -> hedged.v1.SetOverrideRequest
+	1,  // 45: hedged.v1.AdminService.GetStatus:output_type -> hedged.v1.GetStatusResponse
+	3,  // 46: hedged.v1.AdminService.ListServices:output_type -> hedged.v1.ListServicesResponse
+	5,  // 47: hedged.v1.AdminService.WatchServices:output_type -> hedged.v1.WatchServicesResponse
+	11, // 48: hedged.v1.AdminService.ListClients:output_type -> hedged.v1.ListClientsResponse
+	15, // 49: hedged.v1.AdminService.Explain:output_type -> hedged.v1.ExplainResponse
+	20, // 50: hedged.v1.AdminService.SetOverride:output_type -> hedged.v1.SetOverrideResponse
+	45, // [45:51] is the sub-list for method output_type
+	39, // [39:45] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_hedged_v1_admin_proto_init() }

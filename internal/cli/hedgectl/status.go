@@ -104,6 +104,10 @@ func (v overview) table(w io.Writer) {
 	if e := v.daemon.GetStorageError(); e != "" {
 		fmt.Fprintf(w, "STORAGE FAILS, going on from memory: %s\n", e)
 	}
+	if e := v.daemon.GetConfigError(); e != "" {
+		fmt.Fprintf(w, "CONFIGURATION REFUSED, that of %s stays in force: %s\n",
+			v.daemon.GetConfigLoadedAt().AsTime().Local().Format(time.DateTime), e)
+	}
 	if all := v.daemon.GetAllOverride(); all != nil {
 		fmt.Fprintf(w, "ALL SERVICES: %s\n", said(all))
 	}

@@ -2,21 +2,17 @@
 package hedged
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
-	"github.com/hedged-project/hedged/control"
-	"github.com/hedged-project/hedged/daemon"
 	"github.com/hedged-project/hedged/internal/cli"
+	"github.com/hedged-project/hedged/internal/config"
 	"github.com/hedged-project/hedged/storage/bolt"
 )
 
@@ -34,8 +30,7 @@ type Ready struct {
 // NewCommand returns the daemon's command. It prints the ready line to stdout
 // and logs to stderr, one JSON object a line.
 func NewCommand(stdout, stderr io.Writer) *cobra.Command {
-	cfg := daemon.DefaultConfig()
-	var level slog.Level
+	o := &options{base: config.Default(defaultStateDir()), stdout: stdout, stderr: stderr}
 	cmd := &cobra.Command{
 		Use:   "hedged",
 		Short: "Adaptive hedging controller",
@@ -47,42 +42,25 @@ It serves gRPC (reports, policies, the admin API that hedgectl uses) and HTTP
 (/metrics, /healthz, /readyz) on loopback, keeps its state in a directory, and
 prints one line of JSON with its addresses when it is ready. SIGTERM ends it.
 
-A service that nobody switched on is in shadow: hedged measures and advises.
-Switch it on with 'hedgectl on SERVICE'.`,
+Settings come from a YAML file (--config), from environment variables (a flag's
+name in capitals: HEDGED_LOG_LEVEL for --log-level) and from flags; the later
+outweigh the earlier. SIGHUP or a change of the file has it read again: a file
+with a mistake changes nothing, and status, metrics and the log say why.
+
+Only the services that the file names are hedged; of all others hedged measures
+and advises. 'hedgectl on SERVICE' switches one on by hand.`,
 		Example: `  hedged
+  hedged --config /etc/hedged/hedged.yaml
   hedged --grpc 127.0.0.1:0 --http 127.0.0.1:0 --state-dir /var/lib/hedged
-  hedged --target 0.03`,
+  hedged config print --target 3% > hedged.yaml`,
 		Args:    cli.Args(cobra.NoArgs),
 		Version: cli.Version(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg.Version = cli.Version()
-			cfg.Logger = slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: level}))
-			if err := cfg.Validate(); err != nil {
-				return cli.Usagef("%s", flagged(err))
-			}
-			d, err := daemon.New(cfg)
-			if err != nil {
-				return hinted(err)
-			}
-			ready := Ready{
-				Ready: true, GRPC: d.GRPCAddr(), HTTP: d.HTTPAddr(),
-				StateDir: cfg.StateDir, PID: os.Getpid(), Version: cfg.Version,
-			}
-			// The listeners are open: whoever connects now is served in a moment.
-			if err := json.NewEncoder(stdout).Encode(ready); err != nil {
-				return fmt.Errorf("print ready line: %w", err)
-			}
-			return d.Run(cmd.Context())
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
-	f := cmd.Flags()
-	f.StringVar(&cfg.GRPCAddr, "grpc", cfg.GRPCAddr, "`HOST:PORT` of reports, policies and the admin API, on loopback; port 0: any free one")
-	f.StringVar(&cfg.HTTPAddr, "http", cfg.HTTPAddr, "`HOST:PORT` of /metrics, /healthz and /readyz, on loopback; port 0: any free one")
-	f.StringVar(&cfg.StateDir, "state-dir", defaultStateDir(), "`DIRECTORY` of the state file; created when absent")
-	f.Float64Var(&cfg.Service.Target, "target", cfg.Service.Target, fmt.Sprintf("most extra load that hedges may cause, as a `RATIO` of calls, %g to %g", control.MinTarget, control.MaxTarget))
-	f.DurationVar(&cfg.Cadence, "cadence", cfg.Cadence, "`TIME` between the reports of a client, 100ms to 1m")
-	f.DurationVar(&cfg.ShutdownTimeout, "shutdown-timeout", cfg.ShutdownTimeout, "longest `TIME` from SIGTERM to the end, more than 0s and at most 5m")
-	f.TextVar(&level, "log-level", level, "least `LEVEL` to log: debug, info, warn or error")
+	f := cmd.PersistentFlags()
+	f.StringVar(&o.path, "config", os.Getenv(fileVariable), "YAML `FILE` of settings; also $"+fileVariable)
+	o.given = config.Flags(f, o.base)
+	cmd.AddCommand(o.config())
 	return cmd
 }
 
@@ -96,22 +74,6 @@ func hinted(err error) error {
 	default:
 		return err
 	}
-}
-
-// flagged names the flag in an error that names a field of daemon.Config.
-func flagged(err error) string {
-	field, rest, _ := strings.Cut(err.Error(), ":")
-	switch field {
-	case "grpc address":
-		field = "grpc"
-	case "http address":
-		field = "http"
-	case "state directory":
-		field = "state-dir"
-	case "shutdown timeout":
-		field = "shutdown-timeout"
-	}
-	return "--" + field + ":" + rest
 }
 
 // defaultStateDir follows the XDG base directory specification.

@@ -1,18 +1,21 @@
-package sim
+// Package suggest finds what somebody meant who mistyped a name.
+package suggest
 
-// Suggest returns `; did you mean "x"?` where one of names is close to what was
+import "strings"
+
+// For returns `; did you mean "x"?` where one of names is close to what was
 // written, and else which names there are.
-func Suggest(written string, names []string) string {
+func For(written string, names []string) string {
 	best, least := "", 3
 	for _, n := range names {
-		if d := distance(written, n); d < least && d < len(n) {
+		if d := distance(written, n); d < least && 2*d <= len(n) {
 			best, least = n, d
 		}
 	}
 	if best != "" {
 		return "; did you mean \"" + best + "\"?"
 	}
-	return ", want " + listed(names)
+	return ", want " + List(names)
 }
 
 // distance is how many letters must be put in, taken out, replaced or swapped
@@ -41,4 +44,12 @@ func distance(a, b string) int {
 		before, row, next = row, next, before
 	}
 	return row[len(b)]
+}
+
+// List returns "a, b or c".
+func List(options []string) string {
+	if len(options) == 1 {
+		return options[0]
+	}
+	return strings.Join(options[:len(options)-1], ", ") + " or " + options[len(options)-1]
 }
