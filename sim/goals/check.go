@@ -19,6 +19,15 @@ func Of(row sim.Row, figure func(*sim.Result) float64) Figure {
 	return Figure{Value: s.Median, SD: s.SD}
 }
 
+// Mean returns the mean over seeds of what figure says of a run.
+func Mean(row sim.Row, figure func(*sim.Result) float64) Figure {
+	f := Figure{SD: row.Spread(figure).SD}
+	for _, r := range row.Results {
+		f.Value += figure(r) / float64(len(row.Results))
+	}
+	return f
+}
+
 // Worst returns the largest over seeds of what figure says of a run.
 func Worst(row sim.Row, figure func(*sim.Result) float64) Figure {
 	s := row.Spread(figure)

@@ -25,12 +25,11 @@ func fanoutWorld(n, requests int) *sim.Scenario {
 
 // fanout holds the slow shares against what 1 - .99^n says, and the article's table.
 func fanout(b *Bench) ([]Check, error) {
-	slow := func(r *sim.Result) float64 { return 100 * float64(r.Over) / float64(r.Requests) }
 	hedged, err := b.Run(fanoutWorld(100, Pick(b, 2000, 600)), Hedged(), Pick(b, 12, 4), nil)
 	if err != nil {
 		return nil, err
 	}
-	checks := []Check{AtMost("hedged-100", "%", pooledShare(hedged, slow), 1.5)}
+	checks := []Check{AtMost("hedged-100", "%", Mean(hedged, slowShare), 1.5)}
 	for _, n := range []int{1, 2, 10, 50, 100, 500} {
 		requests := max(Pick(b, 400_000, 60_000)/n, Pick(b, 1000, 300))
 		row, err := b.Run(fanoutWorld(n, requests), None(), Pick(b, 12, 4), nil)
@@ -44,16 +43,7 @@ func fanout(b *Bench) ([]Check, error) {
 		}
 		// Four standard errors of a share of so many requests.
 		off := 4 * 100 * math.Sqrt(want/100*(1-want/100)/total)
-		checks = append(checks, Near(fmt.Sprintf("plain-%d", n), "%", pooledShare(row, slow), want, off))
+		checks = append(checks, Near(fmt.Sprintf("plain-%d", n), "%", Mean(row, slowShare), want, off))
 	}
 	return checks, nil
-}
-
-// pooledShare is a mean over seeds, which all count the same.
-func pooledShare(row sim.Row, figure func(*sim.Result) float64) Figure {
-	f := Figure{SD: row.Spread(figure).SD}
-	for _, r := range row.Results {
-		f.Value += figure(r) / float64(len(row.Results))
-	}
-	return f
 }
