@@ -22,7 +22,7 @@ func TestSubscriberAgainstTheXDSServer(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cache := xds.NewCache(wire.ServicePolicyType)
 		service := xds.NewServer(ctx, cache, xds.Options{})
-		server := grpc.NewServer()
+		server := grpc.NewServer(grpc.ForceServerCodecV2(xds.Codec()))
 		service.Register(server)
 		listener := bufconn.Listen(1 << 16)
 		go func() { _ = server.Serve(listener) }() // ends with Stop

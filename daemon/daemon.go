@@ -34,6 +34,10 @@ const (
 	// maxMessage bounds what a client may send at once, in bytes: clients cut
 	// their frames at 3 MiB.
 	maxMessage = 4 << 20
+
+	// policyService is the policies' own discovery service, beside the aggregated
+	// one. Its messages are Envoy's, so that no proto of ours describes it.
+	policyService = "hedged.v1.PolicyDiscoveryService"
 )
 
 // Daemon is one control plane. New opens what it needs, Run serves.
@@ -146,7 +150,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.running = running
 	d.started = time.Now()
 
-	d.xds = xds.NewServer(running, d.cache, xds.Options{Logger: d.logger})
+	d.xds = xds.NewServer(running, d.cache, xds.Options{Logger: d.logger, Drain: d.cfg.ShutdownTimeout / 4})
 	d.ingest = &ingest{
 		ctx:     running,
 		cadence: d.cfg.Cadence,
@@ -240,6 +244,7 @@ func wrap(what string, err error) error {
 
 func (d *Daemon) newGRPCServer(healthServer *health.Server) *grpc.Server {
 	g := grpc.NewServer(
+		grpc.ForceServerCodecV2(xds.Codec()),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.WaitForHandlers(true),
 		// Our clients ping every 30 s at most; a stock client that pings more
@@ -249,6 +254,7 @@ func (d *Daemon) newGRPCServer(healthServer *health.Server) *grpc.Server {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 	)
 	d.xds.Register(g)
+	d.xds.RegisterType(g, policyService, "ServicePolicies", wire.ServicePolicyType)
 	hedgedv1.RegisterReportServiceServer(g, d.ingest)
 	hedgedv1.RegisterAdminServiceServer(g, &admin{d: d})
 	healthpb.RegisterHealthServer(g, healthServer)

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -172,8 +174,8 @@ func TestShutdownEndsIdleStreams(t *testing.T) {
 			t.Errorf("ready: %d %q", code, body)
 		}
 		d := w.d
-		if took := w.end(); took > time.Second/10 {
-			t.Errorf("the shutdown took %v: streams that are idle end at once", took)
+		if took, limit := w.end(), w.cfg.ShutdownTimeout/4; took > limit || took < limit/2 {
+			t.Errorf("the shutdown took %v, want streams that are idle to end all over %v", took, limit)
 		}
 		for i := range policies {
 			if err := policies[i].failure(); status.Code(err) != codes.Unavailable {
@@ -190,6 +192,57 @@ func TestShutdownEndsIdleStreams(t *testing.T) {
 		w.start()
 		if m := w.service("orders").Policy.Mode; m != off {
 			t.Errorf("mode %v after the restart: the state was not saved", m)
+		}
+	})
+}
+
+// The kill switch reaches a client that never answers what it was sent, at once;
+// what loosens waits for its answer.
+func TestOffDoesNotWaitForAnswers(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		s := w.subscribe("node", orders.String(), "")
+		defer s.close()
+		s.one()
+		w.mustOverride("orders", off)
+		p, _, nonce := s.one()
+		if p.Mode != policy.ModeOff {
+			t.Errorf("mode %v, want off", p.Mode)
+		}
+		w.mustOverride("orders", hedgedv1.Mode_MODE_ACTIVE)
+		w.tick()
+		if got := s.take(); len(got) != 0 {
+			t.Errorf("loosened for a client that does not answer: %v", got)
+		}
+		time.Sleep(5 * time.Second)
+		w.metrics().want("hedged_policy_unanswered_seconds", "", (5*time.Second + tickEvery + time.Millisecond).Seconds())
+		s.answer(nonce, "")
+		if p, _, _ := s.one(); p.Mode != policy.ModeActive {
+			t.Errorf("mode %v, want active", p.Mode)
+		}
+	})
+}
+
+// Policies have a discovery service of their own beside the aggregated one.
+func TestPolicyDiscoveryService(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		stream, err := w.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
+			"/hedged.v1.PolicyDiscoveryService/DeltaServicePolicies")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.SendMsg(&discovery.DeltaDiscoveryRequest{ResourceNamesSubscribe: []string{orders.String()}}); err != nil {
+			t.Fatal(err)
+		}
+		var r discovery.DeltaDiscoveryResponse
+		if err := stream.RecvMsg(&r); err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Resources) != 1 || r.Resources[0].Name != orders.String() {
+			t.Errorf("got %v, want the policy of orders", &r)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/VictoriaMetrics/metrics"
@@ -15,7 +16,7 @@ type exposition struct {
 	scratch []byte
 }
 
-// family begins a family. kind is gauge, counter or untyped; help has no line
+// family begins a family. kind is gauge, counter, histogram or untyped; help has no line
 // breaks. The library's own metadata has no text for HELP.
 func (e *exposition) family(name, kind, help string) {
 	e.name = name
@@ -57,6 +58,26 @@ func (e *exposition) process() {
 func (e *exposition) one(name, kind, help string, v float64) {
 	e.family(name, kind, help)
 	e.sample("", v)
+}
+
+// histogram adds a family of one histogram without labels; counts has one more
+// than bounds, which are in seconds.
+func (e *exposition) histogram(name, help string, bounds []float64, counts []uint64, sum float64) {
+	e.family(name, "histogram", help)
+	var n uint64
+	for i, c := range counts {
+		n += c
+		le := "+Inf"
+		if i < len(bounds) {
+			le = strconv.FormatFloat(bounds[i], 'g', -1, 64)
+		}
+		e.name = name + "_bucket"
+		e.sample("", float64(n), "le", le)
+	}
+	e.name = name + "_sum"
+	e.sample("", sum)
+	e.name = name + "_count"
+	e.sample("", float64(n))
 }
 
 // labels formats pairs of label and value.

@@ -3,6 +3,7 @@ package daemon
 import (
 	"github.com/hedged-project/hedged/control"
 	"github.com/hedged-project/hedged/policy"
+	"github.com/hedged-project/hedged/xds"
 )
 
 // Series are written from snapshots at each scrape, so that a service, method
@@ -228,6 +229,13 @@ func (d *Daemon) writeStreams(e *exposition) {
 	e.family("hedged_policy_streams", "gauge", "Policy streams open now, by variant of the protocol.")
 	e.sample("", float64(x.OpenSotW), "kind", "sotw")
 	e.sample("", float64(x.OpenDelta), "kind", "delta")
+	bounds := make([]float64, len(xds.SpreadBounds))
+	for i, b := range xds.SpreadBounds {
+		bounds[i] = b.Seconds()
+	}
+	e.histogram("hedged_policy_spread_seconds", "From a change of policy until the last client that follows it answered, where no later change overtook it.",
+		bounds, x.Spread.Counts[:], x.Spread.Sum.Seconds())
+	e.one("hedged_policy_unanswered_seconds", "gauge", "Age of the oldest response that its client has not answered.", x.Unanswered.Seconds())
 }
 
 func (d *Daemon) writeStorage(e *exposition) {

@@ -209,7 +209,7 @@ func (o *owner) tick(now time.Time) {
 }
 
 func (o *owner) publish(now time.Time, d control.Decision) {
-	p, err := o.table.publish(d.Policy, o.inForce == nil)
+	p, err := o.table.publish(d.Policy, o.inForce == nil, d.Tightens)
 	if err != nil {
 		o.logger.Error("policy not published", "error", err)
 		return

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -38,6 +39,8 @@ func (w *world) metrics() exposed {
 	return e
 }
 
+var histogramParts = []string{"_bucket", "_sum", "_count"}
+
 // readExposition reads Prometheus' text format, and accepts only what this
 // daemon should write: each family once, with HELP and TYPE before its series.
 func readExposition(text string) (exposed, error) {
@@ -60,7 +63,7 @@ func readExposition(text string) (exposed, error) {
 		}
 		if rest, ok := strings.CutPrefix(line, "# TYPE "); ok {
 			name, kind, _ := strings.Cut(rest, " ")
-			if name != helped || kind != "gauge" && kind != "counter" && kind != "untyped" {
+			if name != helped || kind != "gauge" && kind != "counter" && kind != "histogram" && kind != "untyped" {
 				return fail("TYPE without its HELP, or of an unknown kind")
 			}
 			if total := strings.HasSuffix(name, "_total"); total != (kind == "counter") {
@@ -68,6 +71,11 @@ func readExposition(text string) (exposed, error) {
 			}
 			family = name
 			e.kinds[name], e.series[name] = kind, map[string]float64{}
+			if kind == "histogram" {
+				for _, part := range histogramParts {
+					e.series[name+part] = map[string]float64{}
+				}
+			}
 			continue
 		}
 		at := strings.LastIndexByte(line, ' ')
@@ -94,7 +102,8 @@ func readExposition(text string) (exposed, error) {
 				rest = rest[len(m[0]):]
 			}
 		}
-		if name != family {
+		part := e.kinds[family] == "histogram" && slices.Contains(histogramParts, strings.TrimPrefix(name, family))
+		if name != family && !part {
 			return fail("series of %q outside its family", name)
 		}
 		if _, again := e.series[name][set]; again {

@@ -72,23 +72,24 @@ func (t *table) restore(key policy.Key, blob []byte) *policy.Policy {
 func (t *table) resume(key policy.Key) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.serve(t.entries[key])
+	return t.serve(t.entries[key], false)
 }
 
 // publish puts p in force and returns the policy that now is: p under a new
 // generation, or the one before where the content is the same and anew is false.
-// It waits for neither clients nor storage.
-func (t *table) publish(p *policy.Policy, anew bool) (*policy.Policy, error) {
+// One that tightens does not wait for clients to answer what they were sent
+// before. It waits for neither clients nor storage itself.
+func (t *table) publish(p *policy.Policy, anew, tightens bool) (*policy.Policy, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	content := wire.PolicyVersion(p)
 	if e := t.entries[p.Key]; e != nil && !anew && e.content == content {
-		return e.policy, t.serve(e)
+		return e.policy, t.serve(e, false)
 	}
 	numbered := *p
 	numbered.Generation = t.state.Next()
 	e := &entry{policy: &numbered, content: content}
-	if err := t.serve(e); err != nil {
+	if err := t.serve(e, tightens); err != nil {
 		return nil, err
 	}
 	t.entries[p.Key] = e
@@ -101,9 +102,13 @@ func (t *table) publish(p *policy.Policy, anew bool) (*policy.Policy, error) {
 }
 
 // serve hands an entry to the cache, which ignores a version that it has.
-func (t *table) serve(e *entry) error {
+func (t *table) serve(e *entry, tightens bool) error {
+	set := t.cache.Set
+	if tightens {
+		set = t.cache.SetUrgent
+	}
 	m := wire.PolicyToProto(e.policy, time.Now())
-	if err := t.cache.Set(wire.ServicePolicyType, e.policy.Key.String(), m, e.version()); err != nil {
+	if err := set(wire.ServicePolicyType, e.policy.Key.String(), m, e.version()); err != nil {
 		return fmt.Errorf("publish policy of %s: %w", e.policy.Key, err)
 	}
 	return nil

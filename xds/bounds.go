@@ -6,13 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// What one stream may ask of the server. Nobody can choose these well for one
-// installation, so they are constants: far above what an honest client needs,
-// and low enough that a hostile one costs a few megabytes.
+// What one stream may say; see account for what it may hold.
 const (
-	maxText  = 1024   // bytes of a type URL, a name, a version, a node id or a nonce
-	maxNames = 10_000 // subscribed names of one stream, all types together
-	maxTypes = 100    // types of one stream
+	maxText  = 1024 // bytes of a type URL, a name, a version, a node id or a nonce
+	maxTypes = 100  // types of one stream
 	// maxReason is how much of a rejection's reason is kept, in bytes.
 	maxReason = 1024
 )

@@ -3,98 +3,131 @@ package xds
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
 
-	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // Cache holds the newest content of each resource. It is safe for concurrent
 // use; one Cache may stand behind several Servers.
 type Cache struct {
 	mu        sync.RWMutex
-	types     map[string]map[string]*resource // by type URL, then by name
-	feeds     map[*feed]struct{}
+	kinds     map[string]*kind // by type URL
+	feeds     []*feed
 	publishes uint64
 }
 
-// resource is one content of one name. It never changes after Set, so all
-// streams share it.
-type resource struct {
-	version string
-	delta   *discovery.Resource // its Resource field is what a state-of-the-world response carries
+// kind is the resources of one type. It lists them by the time of their last
+// change, so that whoever knows a revision finds what changed since at the cost
+// of what changed: the fan-out, and each wildcard subscription, which therefore
+// remembers one number and not a version for each name.
+type kind struct {
+	slots  map[string]*slot
+	rev    uint64 // of the last change
+	newest *slot
+	sum    uint64 // of the hashes of what there is
 }
 
-// size is what the resource takes in a response, near enough.
-func (r *resource) size() int {
-	return len(r.delta.Name) + len(r.version) + len(r.delta.Resource.TypeUrl) + len(r.delta.Resource.Value) + 32
+// slot is the place of one name. It stays when the content is deleted: that is a
+// change too, which streams learn from it.
+type slot struct {
+	name     string
+	content  *resource // nil: deleted
+	rev      uint64    // of the last change
+	urgent   uint64    // revision of the last urgent change
+	previous *slot     // changed before this one
+	next     *slot     // changed after it
 }
 
-// resourceID names a resource.
-type resourceID struct{ typeURL, name string }
+// change is a slot as it was when the cache was read.
+type change struct {
+	name    string
+	content *resource // nil: deleted
+	rev     uint64
+	urgent  bool // a change since the reader looked last was urgent
+}
 
-// feed is what changed since a server looked last: names only, so that its size
-// is bounded by the number of names, however slow the server is.
+// feed tells one shard of a server that something changed.
 type feed struct {
-	changed map[resourceID]struct{} // under the cache's lock
-	wake    chan struct{}           // of size 1: something changed
+	wake chan struct{} // of size 1
 }
 
 // NewCache returns a cache that serves types (type URLs) from the start: a name
 // of theirs that does not exist is told to be absent. A type that is not among
 // them is unknown, and requests for it wait in silence, until its first Set.
 func NewCache(types ...string) *Cache {
-	c := &Cache{types: map[string]map[string]*resource{}, feeds: map[*feed]struct{}{}}
+	c := &Cache{kinds: map[string]*kind{}}
 	for _, t := range types {
-		c.types[t] = map[string]*resource{}
+		c.kinds[t] = newKind()
 	}
 	return c
 }
+
+func newKind() *kind { return &kind{slots: map[string]*slot{}} }
 
 // Set publishes content under a type URL and a name. The message is marshalled
 // here, once, and is not kept. The version names the content: a hash of it, so
 // that equal content has an equal version after a restart too. Setting the
 // version that is already there does nothing. Set never waits for a stream.
 func (c *Cache) Set(typeURL, name string, m proto.Message, version string) error {
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		return fmt.Errorf("xds: marshal %s %q: %w", typeURL, name, err)
-	}
-	return c.put(typeURL, name, b, version)
+	return c.set(typeURL, name, m, version, false)
+}
+
+// SetUrgent is Set for content that stops or tightens something: it is sent even
+// to a client that has not answered what it was sent before.
+func (c *Cache) SetUrgent(typeURL, name string, m proto.Message, version string) error {
+	return c.set(typeURL, name, m, version, true)
 }
 
 // SetBytes is Set for content that is marshalled already; it copies content.
 func (c *Cache) SetBytes(typeURL, name string, content []byte, version string) error {
-	return c.put(typeURL, name, bytes.Clone(content), version)
+	return c.put(typeURL, name, bytes.Clone(content), version, false)
 }
 
-func (c *Cache) put(typeURL, name string, content []byte, version string) error {
+func (c *Cache) set(typeURL, name string, m proto.Message, version string, urgent bool) error {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("xds: marshal %s %q: %w", typeURL, name, err)
+	}
+	return c.put(typeURL, name, b, version, urgent)
+}
+
+func (c *Cache) put(typeURL, name string, content []byte, version string, urgent bool) error {
 	for _, f := range []struct{ field, value string }{{"type_url", typeURL}, {"name", name}, {"version", version}} {
 		if err := checkText(f.field, f.value); err != nil {
 			return fmt.Errorf("xds: set: %w", err)
 		}
 	}
-	r := &resource{version: version, delta: &discovery.Resource{
-		Name:     name,
-		Version:  version,
-		Resource: &anypb.Any{TypeUrl: typeURL, Value: content},
-	}}
-	if n := r.size(); n > maxReply {
+	if name == wildcard {
+		return fmt.Errorf("xds: set: name: %q stands for all names, want another", name)
+	}
+	r := newResource(typeURL, name, version, content)
+	r.spread.published = time.Now()
+	if n := len(r.wire); n > maxReply {
 		return fmt.Errorf("xds: set: content: %s %s takes %d bytes, want at most %d", quote(typeURL), quote(name), n, maxReply)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	names := c.types[typeURL]
-	if names == nil {
-		names = map[string]*resource{}
-		c.types[typeURL] = names
+	k := c.kinds[typeURL]
+	if k == nil {
+		k = newKind()
+		c.kinds[typeURL] = k
 	}
-	if old := names[name]; old != nil && old.version == version {
+	s := k.slots[name]
+	if s == nil {
+		s = &slot{name: name}
+		k.slots[name] = s
+	} else if s.content != nil && s.content.version == version {
 		return nil
 	}
-	names[name] = r
-	c.announce(resourceID{typeURL, name})
+	r.spread.waiting.Store(int64(len(c.feeds)))
+	k.change(s, r)
+	if urgent {
+		s.urgent = s.rev
+	}
+	c.announce()
 	return nil
 }
 
@@ -102,22 +135,49 @@ func (c *Cache) put(typeURL, name string, content []byte, version string) error 
 func (c *Cache) Delete(typeURL, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := c.types[typeURL][name]; !ok {
+	k := c.kinds[typeURL]
+	if k == nil || k.slots[name] == nil || k.slots[name].content == nil {
 		return
 	}
-	delete(c.types[typeURL], name)
-	c.announce(resourceID{typeURL, name})
+	k.change(k.slots[name], nil)
+	c.announce()
 }
 
-// announce notes a change for every server. It runs under the lock and costs
+// change gives a slot new content and moves it to the end of the list.
+func (k *kind) change(s *slot, content *resource) {
+	if s.content != nil {
+		k.sum -= s.content.hash
+	}
+	if content != nil {
+		k.sum += content.hash
+	}
+	s.content = content
+	k.rev++
+	s.rev = k.rev
+	if k.newest == s {
+		return
+	}
+	if s.previous != nil {
+		s.previous.next = s.next
+	}
+	if s.next != nil {
+		s.next.previous = s.previous
+	}
+	s.previous, s.next = k.newest, nil
+	if k.newest != nil {
+		k.newest.next = s
+	}
+	k.newest = s
+}
+
+// announce wakes every shard of every server. It runs under the lock and costs
 // the same however many streams there are.
-func (c *Cache) announce(id resourceID) {
+func (c *Cache) announce() {
 	c.publishes++
-	for f := range c.feeds {
-		f.changed[id] = struct{}{}
+	for _, f := range c.feeds {
 		select {
 		case f.wake <- struct{}{}:
-		default: // the server has not come back from the last call yet
+		default: // the shard has not come back from the last call yet
 		}
 	}
 }
@@ -126,22 +186,78 @@ func (c *Cache) announce(id resourceID) {
 func (c *Cache) get(typeURL, name string) *resource {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.types[typeURL][name]
+	if k := c.kinds[typeURL]; k != nil {
+		if s := k.slots[name]; s != nil {
+			return s.content
+		}
+	}
+	return nil
 }
 
-// version returns the version of the newest content of a name, or nothing.
-func (c *Cache) version(typeURL, name string) string {
-	if r := c.get(typeURL, name); r != nil {
-		return r.version
+// changes returns what changed since a revision, oldest first, as far as size
+// bytes of a message go, and whether that is all.
+func (c *Cache) changes(typeURL string, since uint64, size int) (list []change, all bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	k := c.kinds[typeURL]
+	if k == nil {
+		return nil, true
 	}
-	return ""
+	return k.changes(since, size)
+}
+
+func (k *kind) changes(since uint64, size int) (list []change, all bool) {
+	if k.newest == nil || k.newest.rev <= since {
+		return nil, true
+	}
+	s, n := k.newest, 1
+	for s.previous != nil && s.previous.rev > since {
+		s = s.previous
+		n++
+	}
+	list = make([]change, 0, n)
+	for ; s != nil; s = s.next {
+		if size -= cost(s.name, s.content); size < 0 {
+			return list, false
+		}
+		list = append(list, change{s.name, s.content, s.rev, s.urgent > since})
+	}
+	return list, true
+}
+
+// state returns all content of a type, the revision that it has, and the sum of
+// its hashes.
+func (c *Cache) state(typeURL string) (content []*resource, rev, sum uint64) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	k := c.kinds[typeURL]
+	if k == nil {
+		return nil, 0, 0
+	}
+	content = make([]*resource, 0, len(k.slots))
+	for s := k.newest; s != nil; s = s.previous {
+		if s.content != nil {
+			content = append(content, s.content)
+		}
+	}
+	return content, k.rev, k.sum
+}
+
+// revision returns the revision of a type and the sum of its hashes.
+func (c *Cache) revision(typeURL string) (rev, sum uint64) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if k := c.kinds[typeURL]; k != nil {
+		return k.rev, k.sum
+	}
+	return 0, 0
 }
 
 // knows reports whether the type is served.
 func (c *Cache) knows(typeURL string) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.types[typeURL] != nil
+	return c.kinds[typeURL] != nil
 }
 
 func (c *Cache) published() uint64 {
@@ -150,25 +266,41 @@ func (c *Cache) published() uint64 {
 	return c.publishes
 }
 
-func (c *Cache) attach() *feed {
-	f := &feed{changed: map[resourceID]struct{}{}, wake: make(chan struct{}, 1)}
+// attach returns a feed, and the revisions of the types as of now.
+func (c *Cache) attach() (f *feed, revs map[string]uint64) {
+	f = &feed{wake: make(chan struct{}, 1)}
+	revs = map[string]uint64{}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.feeds[f] = struct{}{}
-	return f
+	c.feeds = append(c.feeds, f)
+	for typeURL, k := range c.kinds {
+		revs[typeURL] = k.rev
+	}
+	return f, revs
 }
 
 func (c *Cache) detach(f *feed) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.feeds, f)
+	c.feeds = slices.DeleteFunc(c.feeds, func(g *feed) bool { return g == f })
 }
 
-// take empties the feed.
-func (c *Cache) take(f *feed) map[resourceID]struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	changed := f.changed
-	f.changed = map[resourceID]struct{}{}
-	return changed
+// news calls f with what changed of each type since revs, and brings revs up to date.
+func (c *Cache) news(revs map[string]uint64, f func(typeURL string, list []change)) {
+	type part struct {
+		typeURL string
+		list    []change
+	}
+	var parts []part
+	c.mu.RLock()
+	for typeURL, k := range c.kinds {
+		if list, _ := k.changes(revs[typeURL], maxInt); len(list) > 0 {
+			revs[typeURL] = k.rev
+			parts = append(parts, part{typeURL, list})
+		}
+	}
+	c.mu.RUnlock()
+	for _, p := range parts {
+		f(p.typeURL, p.list)
+	}
 }

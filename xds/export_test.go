@@ -31,14 +31,18 @@ func ServeBytes(s *Server, delta bool, wire ...[]byte) error {
 		}
 		return nil, io.EOF
 	}
-	return s.serve(context.Background(), kind, recv, func(*reply) error { return nil })
+	return s.serve(context.Background(), kind, "", recv, func(*reply) error { return nil })
 }
 
 // Indexed returns how many names are watched.
 func Indexed(s *Server) int {
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
-	return len(s.index.streams)
+	n := 0
+	for _, x := range s.shards {
+		x.mu.Lock()
+		n += len(x.streams)
+		x.mu.Unlock()
+	}
+	return n
 }
 
 // Idle opens streams that watch one name and never answer; the result ends them.
@@ -76,7 +80,7 @@ func open(s *Server, streams int, typeURL, name string, answer func(chan<- *requ
 			}
 		}
 		running.Go(func() {
-			_ = s.serve(ctx, SotW, recv, func(rep *reply) error { answer(requests, rep); return nil })
+			_ = s.serve(ctx, SotW, "", recv, func(rep *reply) error { answer(requests, rep); return nil })
 		})
 	}
 	watching.Wait()

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -38,8 +39,13 @@ type world struct {
 
 func bubble(t *testing.T, f func(t *testing.T, w *world)) {
 	t.Helper()
+	bubbleWith(t, xds.Options{}, f)
+}
+
+func bubbleWith(t *testing.T, opts xds.Options, f func(t *testing.T, w *world)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, xds.NewCache(color))
+		w := startWith(t, xds.NewCache(color), opts)
 		defer w.end()
 		f(t, w)
 	})
@@ -47,11 +53,17 @@ func bubble(t *testing.T, f func(t *testing.T, w *world)) {
 
 func start(t rapid.TB, cache *xds.Cache) *world {
 	t.Helper()
+	return startWith(t, cache, xds.Options{})
+}
+
+func startWith(t rapid.TB, cache *xds.Cache, opts xds.Options) *world {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &world{t: t, cache: cache, stop: cancel, server: xds.NewServer(ctx, cache, xds.Options{})}
+	w := &world{t: t, cache: cache, stop: cancel, server: xds.NewServer(ctx, cache, opts)}
 	lis := bufconn.Listen(1 << 16)
-	g := grpc.NewServer()
+	g := grpc.NewServer(grpc.ForceServerCodecV2(xds.Codec()))
 	w.server.Register(g)
+	w.server.RegisterType(g, "test.ColorService", "Colors", color)
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(lis) }()
 	conn, err := grpc.NewClient("passthrough:///bufconn",
@@ -81,6 +93,29 @@ func (w *world) setType(typeURL, name, text string) {
 	if err := w.cache.Set(typeURL, name, wrapperspb.String(text), text); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+func (w *world) setUrgent(name, text string) {
+	w.t.Helper()
+	if err := w.cache.SetUrgent(color, name, wrapperspb.String(text), text); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// own opens a stream of the type's own service; it ends with the world.
+func (w *world) own(method string) grpc.ClientStream {
+	w.t.Helper()
+	s, err := w.conn.NewStream(context.Background(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/test.ColorService/"+method)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+// sleep lets synthetic time pass, and then everything that it sets off.
+func sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }
 
 // state returns what the only stream of the server knows about a name.
@@ -179,7 +214,8 @@ func newInbox[R any](t rapid.TB) (context.Context, *inbox[R]) {
 
 type sotwClient struct {
 	*inbox[*discovery.DiscoveryResponse]
-	stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesClient
+	stream  discovery.AggregatedDiscoveryService_StreamAggregatedResourcesClient
+	typeURL string
 }
 
 func (w *world) sotw() *sotwClient {
@@ -197,13 +233,13 @@ func (w *world) silentSotW() *sotwClient {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return &sotwClient{in, stream}
+	return &sotwClient{in, stream, color}
 }
 
-// ask sends a request of type color. Send errors show up as the stream's end.
+// ask sends a request of the client's type. Send errors show up as the stream's end.
 func (c *sotwClient) ask(version, nonce string, names ...string) {
 	_ = c.stream.Send(&discovery.DiscoveryRequest{
-		TypeUrl: color, Node: &corev3.Node{Id: "n1"}, VersionInfo: version, ResponseNonce: nonce, ResourceNames: names,
+		TypeUrl: c.typeURL, Node: &corev3.Node{Id: "n1"}, VersionInfo: version, ResponseNonce: nonce, ResourceNames: names,
 	})
 }
 
@@ -213,7 +249,7 @@ func (c *sotwClient) ack(r *discovery.DiscoveryResponse, names ...string) {
 
 func (c *sotwClient) nack(version, nonce, reason string, names ...string) {
 	_ = c.stream.Send(&discovery.DiscoveryRequest{
-		TypeUrl: color, VersionInfo: version, ResponseNonce: nonce, ResourceNames: names,
+		TypeUrl: c.typeURL, VersionInfo: version, ResponseNonce: nonce, ResourceNames: names,
 		ErrorDetail: &spb.Status{Code: 3, Message: reason},
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -39,8 +40,6 @@ func TestRequestOutOfBoundsEndsThatStreamOnly(t *testing.T) {
 			[]string{"resource_names_subscribe", `"x\n"`, "U+000A"}},
 		{"empty name", &discovery.DeltaDiscoveryRequest{TypeUrl: color, ResourceNamesSubscribe: []string{""}},
 			[]string{"resource_names_subscribe", "empty"}},
-		{"wildcard", &discovery.DeltaDiscoveryRequest{TypeUrl: color, ResourceNamesSubscribe: []string{"*"}},
-			[]string{"resource_names_subscribe", `"*"`, "wildcard"}},
 		{"no type", &discovery.DeltaDiscoveryRequest{ResourceNamesSubscribe: []string{"x"}},
 			[]string{"type_url", "empty"}},
 		{"long type", &discovery.DeltaDiscoveryRequest{TypeUrl: long}, []string{"type_url", "10240", "1024"}},
@@ -50,8 +49,6 @@ func TestRequestOutOfBoundsEndsThatStreamOnly(t *testing.T) {
 			[]string{"response_nonce", "10240", "1024"}},
 		{"long held version", &discovery.DeltaDiscoveryRequest{TypeUrl: color, InitialResourceVersions: map[string]string{"x": long}},
 			[]string{"initial_resource_versions", "10240", "1024"}},
-		{"too many names", &discovery.DeltaDiscoveryRequest{TypeUrl: color, ResourceNamesSubscribe: manyNames(10_001)},
-			[]string{"resource names", "10001", "10000"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
@@ -84,27 +81,74 @@ func TestRequestOutOfBoundsEndsThatStreamOnly(t *testing.T) {
 	}
 }
 
-// The bound on names counts all types of a stream, and types have their own.
-func TestBoundsCountTheWholeStream(t *testing.T) {
+// What one connection may hold is bounded, all its streams and types together, and
+// what is given up may be taken again.
+func TestBoundsOfAConnection(t *testing.T) {
+	const limit = 1 << 16
+	refusal := func(t *testing.T, err error, want ...string) {
+		t.Helper()
+		if status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("stream ended with %v, want ResourceExhausted", err)
+		}
+		for _, part := range want {
+			if !strings.Contains(fmt.Sprint(err), part) {
+				t.Errorf("error %q does not name %q", err, part)
+			}
+		}
+	}
+	bubble(t, func(t *testing.T, w *world) {
+		a, b := w.delta(), w.delta()
+		a.subscribe(manyNames(limit)...)
+		a.subscribe(manyNames(limit)...) // the same again is no more
+		synctest.Wait()
+		b.subscribe("x")
+		refusal(t, b.failure(), "resource names", "65537", "65536")
+		c := w.delta()
+		a.unsubscribe("n0")
+		synctest.Wait()
+		c.subscribe("x")
+		wantChange(t, c.one(), nil, []string{"x"})
+		a.quit()
+		synctest.Wait()
+		c.subscribe(manyNames(limit - 1)...)
+		if got := w.state("x"); got.Name != "x" {
+			t.Error("refused what was given up")
+		}
+	})
+	bubble(t, func(t *testing.T, w *world) { // a client that subscribes to 100,000 names
+		c, good := w.delta(), w.delta()
+		c.subscribe(manyNames(100_000)...)
+		refusal(t, c.failure(), "resource names", "100000", "65536")
+		good.subscribe("x")
+		wantChange(t, good.one(), nil, []string{"x"})
+		if n := xds.Indexed(w.server); n != 1 {
+			t.Errorf("%d names are left of the refused stream, want only the other's", n-1)
+		}
+	})
+	bubble(t, func(t *testing.T, w *world) {
+		c := w.delta()
+		for i := range 17 { // each name of 1,024 bytes
+			names := manyNames(1 << 10)
+			for j := range names {
+				names[j] = fmt.Sprintf("%s-%d-%s", names[j], i, strings.Repeat("x", 1024))[:1024]
+			}
+			c.subscribe(names...)
+		}
+		refusal(t, c.failure(), "resource names", "bytes", "16777216")
+	})
 	bubble(t, func(t *testing.T, w *world) {
 		c := w.sotw()
-		c.ask("", "", manyNames(10_000)...)
-		c.none()
-		c.ask("", "", manyNames(10_000)...) // the same again is no more
-		c.none()
-		if err := c.stream.Send(&discovery.DiscoveryRequest{TypeUrl: "other", ResourceNames: []string{"x"}}); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.failure(); status.Code(err) != codes.InvalidArgument {
-			t.Errorf("10,001 names of two types: %v, want InvalidArgument", err)
-		}
-		c = w.sotw()
 		for i := range 101 {
 			_ = c.stream.Send(&discovery.DiscoveryRequest{TypeUrl: fmt.Sprint("t", i)})
 		}
-		if err := c.failure(); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "100") {
-			t.Errorf("101 types: %v, want InvalidArgument", err)
+		refusal(t, c.failure(), "type_url", "100")
+	})
+	bubble(t, func(t *testing.T, w *world) {
+		for range 1000 {
+			w.delta()
 		}
+		synctest.Wait()
+		refusal(t, w.delta().failure(), "streams", "1000")
 	})
 }
 
@@ -184,7 +228,7 @@ func FuzzRequest(f *testing.F) {
 		ctx, cancel := context.WithCancel(context.Background())
 		server := xds.NewServer(ctx, cache, xds.Options{})
 		err := xds.ServeBytes(server, delta, wire, wire)
-		if c := status.Code(err); c != codes.OK && c != codes.InvalidArgument {
+		if c := status.Code(err); c != codes.OK && c != codes.InvalidArgument && c != codes.ResourceExhausted {
 			t.Errorf("stream ended with %v", err)
 		}
 		if got := server.Clients(); len(got) != 0 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
 )
@@ -11,6 +12,7 @@ import (
 // request is what both variants of the protocol ask, in one form.
 type request struct {
 	node     string // of the first request at least
+	byGRPC   bool   // node is a gRPC client
 	typeURL  string
 	nonce    string // of the response that this one answers, if any
 	rejected bool
@@ -24,6 +26,7 @@ type request struct {
 func fromSotW(m *discovery.DiscoveryRequest) *request {
 	r := &request{
 		node:    m.GetNode().GetId(),
+		byGRPC:  byGRPC(m.GetNode()),
 		typeURL: m.GetTypeUrl(),
 		nonce:   m.GetResponseNonce(),
 		names:   m.GetResourceNames(),
@@ -35,6 +38,7 @@ func fromSotW(m *discovery.DiscoveryRequest) *request {
 func fromDelta(m *discovery.DeltaDiscoveryRequest) *request {
 	r := &request{
 		node:        m.GetNode().GetId(),
+		byGRPC:      byGRPC(m.GetNode()),
 		typeURL:     m.GetTypeUrl(),
 		nonce:       m.GetResponseNonce(),
 		subscribe:   m.GetResourceNamesSubscribe(),
@@ -44,6 +48,13 @@ func fromDelta(m *discovery.DeltaDiscoveryRequest) *request {
 	r.detail(m.GetErrorDetail())
 	return r
 }
+
+// byGRPC reports whether a node is a gRPC client, all of which call themselves
+// "gRPC" and the language. They never use the wildcard: "other xDS clients (such as
+// gRPC clients that use xDS) may explicitly subscribe to specific resource names
+// for these resource types" (xDS protocol, "Client Behavior"), so that no names are
+// none: they have nothing to ask for yet, or any more.
+func byGRPC(n *corev3.Node) bool { return strings.HasPrefix(n.GetUserAgentName(), "gRPC") }
 
 // detail reads the one sign of a rejection.
 //
@@ -98,9 +109,6 @@ func checkNames(field string, names []string) error {
 	for i, name := range names {
 		if err := checkText(field, name); err != nil {
 			return fmt.Errorf("%w (element %d)", err, i)
-		}
-		if name == "*" {
-			return fmt.Errorf(`%s: "*" (wildcard) is not served, want the names themselves (element %d)`, field, i)
 		}
 	}
 	return nil

@@ -9,33 +9,85 @@ import (
 	"github.com/hedged-project/hedged/xds"
 )
 
+const cluster = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+
 // "The management server must supply the requested resources if they exist."
-// Absent names are left out; a set of which nothing exists gets no response at
-// all, since "a response containing no resources means to delete all resources
-// of that type" for some types: a server that restarted and knows nothing yet
-// must not tell clients to drop what they hold.
+// Absent names are left out, and are sent when they come to exist. That a resource
+// is gone is not told: "the API provides no mechanism for the server to tell the
+// client that resources have been deleted".
 func TestSotWAbsentNamesAreLeftOut(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		c := w.sotw()
 		c.ask("held from before", "old nonce", "x", "y")
 		c.none()
-		w.set("y", "v1")
-		r := c.one()
-		wantTexts(t, r, "v1")
-		c.ack(r, "x", "y")
-		w.set("x", "v1")
-		r = c.one()
-		wantTexts(t, r, "v1", "v1")
-		c.ack(r, "x", "y")
+		for _, name := range []string{"y", "x"} {
+			w.set(name, name+"1")
+			r := c.one()
+			wantTexts(t, r, name+"1")
+			c.ack(r, "x", "y")
+		}
 		w.cache.Delete(color, "x")
+		c.none()
+		w.set("x", "x1") // it came back as it was
+		wantTexts(t, c.one(), "x1")
+	})
+}
+
+// "for Listener and Cluster the server must include the complete state of the
+// world [...] even if they did not change since the last response"; "if a
+// previously seen resource is not present in a new response, that indicates that
+// the resource has been removed [...]; a response containing no resources means to
+// delete all resources of that type": a server that restarted and knows nothing
+// yet must not send one.
+func TestSotWClustersComeAsAWhole(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		c := w.sotw()
+		c.typeURL = cluster
+		names := []string{"x", "y"}
+		c.ask("held from before", "old nonce", names...)
+		c.none()
+		w.setType(cluster, "y", "y1")
+		r := c.one()
+		wantTexts(t, r, "y1")
+		c.ack(r, names...)
+		w.setType(cluster, "x", "x1")
 		r = c.one()
-		wantTexts(t, r, "v1")
-		c.ack(r, "x", "y")
-		w.cache.Delete(color, "y") // known to be deleted, not just unknown
+		wantTexts(t, r, "x1", "y1")
+		c.ack(r, names...)
+		w.cache.Delete(cluster, "x")
+		r = c.one()
+		wantTexts(t, r, "y1")
+		c.ack(r, names...)
+		w.cache.Delete(cluster, "y") // known to be deleted, not just unknown
 		r = c.one()
 		wantTexts(t, r)
-		c.ack(r, "x", "y")
+		c.ack(r, names...)
 		c.none()
+	})
+}
+
+// "all resource types except for Listener and Cluster are grouped into responses
+// in the same way as in the incremental protocol variants": what changed, alone.
+// So a change of one name does not bring back what was rejected of another.
+func TestSotWSendsWhatChangedAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.set("x", "bad")
+		w.set("y", "y1")
+		c := w.sotw()
+		c.ask("", "", "x", "y")
+		r := c.one()
+		wantTexts(t, r, "bad", "y1")
+		c.nack("", r.GetNonce(), "no", "x", "y")
+		c.none()
+		w.set("y", "y2")
+		r = c.one()
+		wantTexts(t, r, "y2")
+		c.ack(r, "x", "y")
+		if s := w.state("x"); s.Nack != "no" || s.Acked != "" {
+			t.Errorf("an answer about y counts for x: %+v", s)
+		}
+		w.set("x", "good")
+		wantTexts(t, c.one(), "good")
 	})
 }
 
@@ -49,14 +101,12 @@ func TestSotWSubscriptionChanges(t *testing.T) {
 		w.set("x", "x1")
 		w.set("y", "y1")
 		c := w.sotw()
-		c.ask("", "")
-		c.none() // no names: nothing, and not everything
 		c.ask("", "", "x", "x")
 		r := c.one()
 		wantTexts(t, r, "x1")
 		c.ack(r, "x", "y")
 		r = c.one()
-		wantTexts(t, r, "x1", "y1")
+		wantTexts(t, r, "y1")
 		c.ack(r, "y")
 		c.none()
 		w.set("x", "x2")
@@ -67,8 +117,11 @@ func TestSotWSubscriptionChanges(t *testing.T) {
 		c.ack(r)
 		w.set("y", "y3")
 		c.none()
+		c.ack(r, "y") // forgotten in between, say
+		r = c.one()
+		wantTexts(t, r, "y3")
 		c.ack(r, "x", "y")
-		wantTexts(t, c.one(), "x2", "y3")
+		wantTexts(t, c.one(), "x2")
 	})
 }
 
@@ -186,9 +239,7 @@ func TestSotWStaleNonceKeepsSubscription(t *testing.T) {
 			names = append(names, b)
 			c.ack(seen, names...)
 			answer := c.one()
-			if got := len(answer.GetResources()); got != i+1 {
-				t.Fatalf("round %d: %d resources, want %d", i, got, i+1)
-			}
+			wantTexts(t, answer, "b")
 			if s := w.state("a"); s.Acked != fmt.Sprintf("a%d", i-1) {
 				t.Fatalf("round %d: a stale nonce was credited: %+v", i, s)
 			}
@@ -276,7 +327,7 @@ func TestSotWNackWithUnchangedVersion(t *testing.T) {
 		c.ack(r, "a")
 		c.ask(r.GetVersionInfo(), r.GetNonce(), "a", "b")
 		r = c.one()
-		wantTexts(t, r, "good", "bad")
+		wantTexts(t, r, "bad")
 		c.nack(r.GetVersionInfo(), r.GetNonce(), "b is bad", "a", "b") // its own version, its own nonce
 		c.none()
 		if s := w.server.Stats(); s.Acks != 1 || s.Nacks != 1 {
@@ -291,7 +342,7 @@ func TestSotWNackWithUnchangedVersion(t *testing.T) {
 		w.set("b", "bad again")
 		r = c.one()
 		c.nack(r.GetVersionInfo(), r.GetNonce(), "b is still bad", "a", "b", "c")
-		wantTexts(t, c.one(), "good", "bad again", "good")
+		wantTexts(t, c.one(), "good")
 		if s := w.server.Stats(); s.Nacks != 2 {
 			t.Errorf("stats: %+v, want two NACKs", s)
 		}

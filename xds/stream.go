@@ -4,72 +4,72 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"strconv"
 	"sync"
 	"time"
 
-	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// stream is the loop around the watches of one client. The goroutine of the
-// gRPC handler sends, a second one receives, and the server's fan-out marks
-// what changed; all three take mu, and none holds it while it sends or waits.
-// So a client that does not read keeps nobody else up, and its acknowledgements
-// are read while a message to it is still under way.
+// stream is the loop around the watches of one client. One goroutine receives
+// and sends what requests call for; its shard sends what changes; the goroutine
+// of the gRPC handler waits for the end. All take mu, and none holds it while it
+// sends or waits.
 type stream struct {
-	server *Server
-	kind   StreamKind
-	peer   string
-	since  time.Time
-	prefix string // of the stream's nonces, different on every stream of every server
+	server  *Server
+	shard   *shard
+	account *account
+	kind    StreamKind
+	only    string // type URL of a type's own service; empty: aggregated
+	since   time.Time
 
-	wake chan struct{} // of size 1: a watch may be ready
+	send func(*reply) error
+	end  chan error // of size 1: how the stream ends
 
 	mu      sync.Mutex
 	node    string
+	legacy  bool // no names stand for all names
 	watches []*watch
-	nonces  uint64
+	sending bool // a goroutine sends; it looks again before it stops
 	closed  bool
 }
 
 // serve runs a stream until the client, a request out of bounds or the server
-// ends it.
-func (s *stream) serve(ctx context.Context, recv func() (*request, error), send func(*reply) error) error {
-	ended := make(chan error, 1)
-	s.server.tasks.Go(func() { ended <- s.receive(recv) })
-	for {
-		if s.server.ctx.Err() != nil {
-			return errStopped
-		}
-		rep, err := s.next()
-		if err != nil {
-			return status.Error(codes.ResourceExhausted, "xds: "+err.Error())
-		}
-		if rep != nil {
-			if err := send(rep); err != nil {
-				return err
-			}
-			s.server.stats.responses.Add(1)
-			continue
-		}
-		select {
-		case <-s.wake:
-		case err := <-ended:
-			return err
-		case <-ctx.Done():
-			return status.FromContextError(ctx.Err()).Err()
-		case <-s.server.ctx.Done():
-			return errStopped
-		}
+// ends it. Whoever still sends or receives then is ended by the transport.
+func (s *stream) serve(ctx context.Context, recv func() (*request, error)) error {
+	s.server.tasks.Go(func() { s.finish(s.receive(recv)) })
+	select {
+	case err := <-s.end:
+		return err
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	case <-s.server.ctx.Done():
+	}
+	// Not all streams at the same moment: each is followed by a new connection.
+	timer := time.NewTimer(rand.N(s.server.drain + 1))
+	defer timer.Stop()
+	select {
+	case err := <-s.end:
+		return err
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	case <-timer.C:
+		return errStopped
 	}
 }
 
 // errStopped ends the streams of a server that stops; clients retry on it.
 var errStopped = status.Error(codes.Unavailable, "xds: the server is stopping")
+
+// finish says how the stream ends; the first to say it is right.
+func (s *stream) finish(err error) {
+	select {
+	case s.end <- err:
+	default:
+	}
+}
 
 // receive applies requests until there are no more; nil is the client's end.
 func (s *stream) receive(recv func() (*request, error)) error {
@@ -83,20 +83,33 @@ func (s *stream) receive(recv func() (*request, error)) error {
 		}
 		if err := s.apply(r); err != nil {
 			s.server.refused(s, err)
-			return status.Error(codes.InvalidArgument, "xds: "+err.Error())
+			return err
 		}
+		s.flush(maxInt)
 	}
 }
 
 // apply takes one request into the state of its type.
 func (s *stream) apply(r *request) error {
 	s.server.stats.requests.Add(1)
+	if s.only != "" {
+		// "In singleton xDS APIs such as CDS, LDS, etc. [the type URL] is implicit"
+		// (envoy.service.discovery.v3.DiscoveryRequest.type_url)
+		if r.typeURL == "" {
+			r.typeURL = s.only
+		} else if r.typeURL != s.only {
+			return status.Errorf(codes.InvalidArgument, "xds: type_url: %s, want %s: this service has one type", quote(r.typeURL), quote(s.only))
+		}
+	}
 	if err := r.check(); err != nil {
-		return err
+		return status.Error(codes.InvalidArgument, "xds: "+err.Error())
 	}
 	v, err := s.update(r)
 	s.server.answered(s, r, v)
-	return err
+	if err != nil {
+		return status.Error(codes.ResourceExhausted, "xds: "+err.Error())
+	}
+	return nil
 }
 
 func (s *stream) update(r *request) (verdict, error) {
@@ -107,37 +120,26 @@ func (s *stream) update(r *request) (verdict, error) {
 	}
 	// "Only the first request on a stream is guaranteed to carry the node
 	// identifier." (xDS protocol, "Streaming gRPC subscriptions")
-	if s.node == "" {
-		s.node = r.node
+	if s.node == "" && r.node != "" {
+		s.node, s.legacy = r.node, !r.byGRPC
 	}
 	w := s.watch(r.typeURL)
-	first := w == nil
-	if first {
+	if w == nil {
 		if len(s.watches) == maxTypes {
 			return silent, errTooMany("type_url", r.typeURL, maxTypes, "types")
 		}
-		w = newWatch(r.typeURL, s.kind)
+		w = newWatch(r.typeURL, s.kind, s.legacy, s.server.spread)
 		s.watches = append(s.watches, w)
 	}
 	v := w.answer(r, time.Now())
 	added, removed := w.subscribe(r)
-	if first {
-		w.hold(r.held)
+	if len(added)+len(removed) == 0 {
+		return v, nil
 	}
 	// Before anything is read from the cache for the new names: what is
 	// published from here on is marked.
-	s.server.index.update(s, r.typeURL, added, removed)
-	names := 0
-	for _, w := range s.watches {
-		names += len(w.names)
-	}
-	if names > maxNames {
-		return v, errTooMany("resource names", strconv.Itoa(names), maxNames, "subscribed names")
-	}
-	if w.ready() {
-		s.signal()
-	}
-	return v, nil
+	s.shard.update(s, r.typeURL, added, removed)
+	return v, s.account.take(added, removed)
 }
 
 // watch returns the watch of a type, or nil.
@@ -150,40 +152,88 @@ func (s *stream) watch(typeURL string) *watch {
 	return nil
 }
 
-// mark notes a change of content.
-func (s *stream) mark(id resourceID) {
+// mark notes a change of content, and reports whether that makes a reply due.
+func (s *stream) mark(typeURL string, ch change, byWildcard bool) (due bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := s.watch(id.typeURL)
-	if w == nil {
+	w := s.watch(typeURL)
+	switch {
+	case w == nil || byWildcard && w.all == nil || !byWildcard && w.names[ch.name] == nil: // no more
+		if ch.content != nil && ch.content.spread.answered() {
+			s.server.spread(ch.content)
+		}
+		return false
+	case byWildcard:
+		w.changedAny(ch)
+	default:
+		w.changed(ch)
+	}
+	return w.ready() && !s.sending
+}
+
+// push sends what is due, without waiting for the client: where the client may
+// not have read what it was sent before, a goroutine of the stream's own sends.
+//
+// A client that answered a reply has read it, for its nonce cannot be guessed;
+// so all that the stream was sent is gone from the transport's buffer, which
+// takes one message of any size without waiting.
+func (s *stream) push() {
+	s.mu.Lock()
+	read := true
+	for _, w := range s.watches {
+		read = read && len(w.unanswered) == 0
+	}
+	s.mu.Unlock()
+	if read {
+		s.flush(1)
+	} else {
+		s.server.tasks.Go(func() { s.flush(maxInt) })
+	}
+}
+
+// flush sends up to limit replies that are due, and has the rest sent aside. One
+// goroutine at a time does so; another leaves it to that one.
+func (s *stream) flush(limit int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sending {
 		return
 	}
-	w.mark(id.name)
-	if w.ready() {
-		s.signal()
-	}
-}
-
-func (s *stream) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default: // the sender has not come back from the last call yet
-	}
-}
-
-// next returns the first reply that is due, or nil.
-func (s *stream) next() (*reply, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, w := range s.watches {
-		nonce := s.prefix + strconv.FormatUint(s.nonces+1, 10)
-		rep, err := w.next(s.server.cache, nonce, time.Now())
+	s.sending = true
+	for ; ; limit-- {
+		rep, err := s.next(limit > 0)
 		if err != nil {
-			return nil, err
+			s.finish(status.Error(codes.ResourceExhausted, "xds: "+err.Error()))
+			return // nothing is sent any more
 		}
-		if rep != nil {
-			s.nonces++
-			return rep, nil
+		if rep == nil {
+			break
+		}
+		s.mu.Unlock()
+		err = s.send(rep)
+		s.mu.Lock()
+		if err != nil {
+			s.finish(err)
+			return
+		}
+		s.server.stats.responses.Add(1)
+	}
+	s.sending = false
+}
+
+// next returns the first reply that is due, or nil. Where it may not be taken
+// here, it starts a goroutine that does.
+func (s *stream) next(take bool) (*reply, error) {
+	for _, w := range s.watches {
+		if !take && w.ready() {
+			s.server.tasks.Go(func() { s.flush(maxInt) })
+			return nil, nil
+		}
+		// No client can answer what it has not read, nor what another stream sent:
+		// the generator is cryptographically strong.
+		rep, err := w.next(s.server.cache, strconv.FormatUint(rand.Uint64(), 36), time.Now())
+		if rep != nil || err != nil {
+			return rep, err
 		}
 	}
 	return nil, nil
@@ -194,9 +244,10 @@ func (s *stream) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range s.watches {
-		for name := range w.names {
-			s.server.index.update(s, w.typeURL, nil, []string{name})
-		}
+		w.forget()
+		names := w.subscribed()
+		s.shard.update(s, w.typeURL, nil, names)
+		_ = s.account.take(nil, names) // fails for what is added only
 	}
 	s.watches, s.closed = nil, true
 }
@@ -204,63 +255,22 @@ func (s *stream) close() {
 func (s *stream) state() ClientState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	state := ClientState{Node: s.node, Peer: s.peer, Kind: s.kind, Since: s.since}
+	state := ClientState{Node: s.node, Peer: s.account.addr, Kind: s.kind, Since: s.since}
 	for _, w := range s.watches {
-		for name, e := range w.names {
-			state.Resources = append(state.Resources, ResourceState{
-				Type: w.typeURL, Name: name,
-				Sent: e.sent, Acked: e.acked, Nack: e.nack, Time: e.at,
-				Current: e.acked == s.server.cache.version(w.typeURL, name),
-			})
-		}
+		state.Resources = append(state.Resources, w.state(s.server.cache)...)
 	}
 	return state
 }
 
-// StreamAggregatedResources serves one state-of-the-world stream.
-func (s *Server) StreamAggregatedResources(g discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	return s.serve(g.Context(), SotW,
-		func() (*request, error) {
-			m, err := g.Recv()
-			if err != nil {
-				return nil, err
-			}
-			return fromSotW(m), nil
-		},
-		func(rep *reply) error {
-			m := &discovery.DiscoveryResponse{TypeUrl: rep.typeURL, VersionInfo: rep.version, Nonce: rep.nonce}
-			m.Resources = make([]*anypb.Any, len(rep.resources))
-			for i, r := range rep.resources {
-				m.Resources[i] = r.delta.Resource
-			}
-			return g.Send(m)
-		})
-}
-
-// DeltaAggregatedResources serves one incremental stream.
-func (s *Server) DeltaAggregatedResources(g discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	return s.serve(g.Context(), Delta,
-		func() (*request, error) {
-			m, err := g.Recv()
-			if err != nil {
-				return nil, err
-			}
-			return fromDelta(m), nil
-		},
-		func(rep *reply) error {
-			m := &discovery.DeltaDiscoveryResponse{TypeUrl: rep.typeURL, Nonce: rep.nonce, RemovedResources: rep.removed}
-			m.Resources = make([]*discovery.Resource, len(rep.resources))
-			for i, r := range rep.resources {
-				m.Resources[i] = r.delta
-			}
-			return g.Send(m)
-		})
-}
-
-// address is the peer of a stream, for people.
-func address(ctx context.Context) string {
-	if p, ok := peer.FromContext(ctx); ok {
-		return p.Addr.String()
+// unanswered returns when the oldest reply was sent that has no answer, or the
+// zero time.
+func (s *stream) unanswered() (at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.watches {
+		if len(w.unanswered) > 0 && (at.IsZero() || w.unanswered[0].at.Before(at)) {
+			at = w.unanswered[0].at
+		}
 	}
-	return ""
+	return at
 }

@@ -1,10 +1,11 @@
 package xds
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -23,26 +24,36 @@ import (
 //	                                                   +-- ACK or NACK -+
 //
 // The gate is open while no reply waits for an answer. What a client asks for
-// explicitly passes a closed gate, up to maxUnanswered replies.
+// explicitly passes a closed gate, up to maxUnanswered replies, and so does what
+// is urgent, at any time.
 type watch struct {
 	typeURL string
 	kind    StreamKind
+	legacy  bool // no names at all stand for all names
+	all     *all // the wildcard subscription; nil: none
 
-	names map[string]*entry
-	order []string // SotW: names, sorted
-	dirty map[string]struct{}
-	asked bool // a dirty name was asked for by a request
+	names  map[string]*entry
+	dirty  map[string]struct{}
+	asked  bool // something dirty was asked for by a request
+	urgent bool // something dirty must not wait for an answer
 
+	sum        uint64     // of the hashes of what was sent by name; SotW only
 	unanswered []delivery // oldest first
+
+	spread func(*resource) // is told of a publish whose last client this was
 }
 
-// maxUnanswered is how many replies of one type may wait for an answer. Pushes
-// keep to one; the rest lets subscription changes be answered at once.
+// maxUnanswered is how many replies of one type may wait for an answer and still
+// be remembered. Pushes keep to one; the rest lets subscription changes be
+// answered at once.
 const maxUnanswered = 8
 
 // maxReply is the most content, in bytes, that one reply carries: gRPC clients
-// refuse messages over 4 MiB unless told otherwise.
-const maxReply = 3 << 20
+// refuse messages over 4 MiB unless told otherwise. The rest is for the type, the
+// nonce and the version.
+const maxReply = 4<<20 - 4<<10
+
+const maxInt = int(^uint(0) >> 1)
 
 // entry is one subscribed name.
 type entry struct {
@@ -50,40 +61,55 @@ type entry struct {
 	sent  string // version sent last; empty: none, or said to be absent
 	acked string // version accepted last; empty: none
 	nack  string // why it was rejected last; empty: it was not
+	hash  uint64 // of what was sent last; SotW only
 	at    time.Time
+
+	answered *resource // what the last answer was about; nil: absence, or none yet
+	owed     *resource // a publish that waits for this client's answer; nil: none does
 }
 
 // delivery is a reply that the client has not answered.
 type delivery struct {
 	nonce string
 	items []item
+	all   uint64 // revision up to which all resources were sent, if they were
+	at    time.Time
 }
 
 type item struct {
 	entry   *entry
-	version string
+	content *resource // nil: absent
 }
 
-// reply is one response in the form common to both variants.
-type reply struct {
-	typeURL   string
-	version   string // of the response; SotW only
-	nonce     string
-	resources []*resource
-	removed   []string // delta only
-}
-
-func newWatch(typeURL string, kind StreamKind) *watch {
-	return &watch{
-		typeURL: typeURL,
-		kind:    kind,
-		names:   map[string]*entry{},
-		dirty:   map[string]struct{}{},
+func (it item) version() string {
+	if it.content == nil {
+		return ""
 	}
+	return it.content.version
 }
+
+func newWatch(typeURL string, kind StreamKind, legacy bool, spread func(*resource)) *watch {
+	return &watch{typeURL: typeURL, kind: kind, legacy: legacy, spread: spread}
+}
+
+// whole reports whether each response carries the whole set.
+//
+// "In the SotW protocol variants, all resource types except for Listener and
+// Cluster are grouped into responses in the same way as in the incremental
+// protocol variants. However, Listener and Cluster resource types are handled
+// differently: the server must include the complete state of the world" (xDS
+// protocol, "Grouping Resources into Responses")
+func (w *watch) whole() bool {
+	return w.kind == SotW && (w.typeURL == typeListener || w.typeURL == typeCluster)
+}
+
+const (
+	typeListener = "type.googleapis.com/envoy.config.listener.v3.Listener"
+	typeCluster  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+)
 
 // subscribe applies what r says about names, whatever nonce it carries, and
-// returns the names that are new and those that are gone.
+// returns the names that are new and those that are gone, the wildcard among them.
 //
 // "The server must honor changes to the subscription state even if the nonce is
 // stale. The nonce may be used to correlate an ack/nack with a server response,
@@ -91,79 +117,170 @@ func newWatch(typeURL string, kind StreamKind) *watch {
 // xDS"; here the rule holds for the state of the world too, where a change that
 // is dropped may never be repeated.)
 func (w *watch) subscribe(r *request) (added, removed []string) {
+	subscribe, unsubscribe := r.subscribe, r.unsubscribe
 	if w.kind == SotW {
-		return w.replace(r.names)
+		subscribe, unsubscribe = w.difference(r.names)
 	}
-	for _, name := range r.unsubscribe {
-		if _, ok := w.names[name]; ok {
-			w.drop(name)
+	// "if the client sends a request for a given resource type but has never
+	// explicitly subscribed to any resource names [...] the server should treat
+	// that identically to how it would treat the client having explicitly
+	// subscribed to "*". However, once the client does explicitly subscribe to a
+	// resource name [...] then this legacy semantic is no longer available" (xDS
+	// protocol, "How the client specifies what resources to return")
+	if len(r.names)+len(r.subscribe) > 0 {
+		w.legacy = false
+	} else if w.legacy && w.all == nil {
+		subscribe = []string{wildcard}
+	}
+	for _, name := range unsubscribe {
+		if w.drop(name) {
 			removed = append(removed, name)
 		}
 	}
-	for _, name := range r.subscribe {
-		e := w.names[name]
-		if e == nil {
-			e = &entry{}
-			w.names[name] = e
+	for _, name := range subscribe {
+		if w.add(name, r.held) {
 			added = append(added, name)
 		}
-		// "The server must still provide those resources in the response; [...]
-		// the client may have "forgotten" those resources despite apparently
-		// remaining subscribed." (xDS protocol, "Subscribing to Resources")
-		e.told = false
-		w.dirty[name] = struct{}{}
-		w.asked = true
 	}
 	return added, removed
 }
 
-// hold notes what the client still has from an earlier stream: "the
-// reconnecting client may tell the server of its known resources to avoid
-// resending them". It counts in the first request of a type only.
-func (w *watch) hold(versions map[string]string) {
-	for name, version := range versions {
-		if e := w.names[name]; e != nil {
-			e.told, e.sent, e.acked = true, version, version
-		}
-	}
-}
-
-// replace makes names the whole subscription of a state-of-the-world watch.
+// difference is what changes when names become the whole subscription of a
+// state-of-the-world watch.
 //
-// "The server must resend any newly requested resources, even if it previously
-// sent those resources [...] and the resources have not changed since that
-// time." (xDS protocol, "How the client specifies what resources to return")
-func (w *watch) replace(names []string) (added, removed []string) {
+// "When the client sends a new request that changes the set of resources being
+// requested, the server must resend any newly requested resources, even if it
+// previously sent those resources [...] and the resources have not changed since
+// that time." (xDS protocol, as above)
+func (w *watch) difference(names []string) (subscribe, unsubscribe []string) {
+	if len(names) == 0 && w.legacy {
+		return nil, nil
+	}
 	keep := make(map[string]struct{}, len(names))
 	for _, name := range names {
-		keep[name] = struct{}{}
-		if _, ok := w.names[name]; ok {
-			continue
+		if _, twice := keep[name]; !twice && !w.has(name) {
+			subscribe = append(subscribe, name)
 		}
-		w.names[name] = &entry{}
-		w.dirty[name] = struct{}{}
-		w.asked = true
-		added = append(added, name)
+		keep[name] = struct{}{}
+	}
+	if _, ok := keep[wildcard]; !ok && w.all != nil {
+		unsubscribe = append(unsubscribe, wildcard)
 	}
 	for name := range w.names {
 		if _, ok := keep[name]; !ok {
-			w.drop(name)
-			removed = append(removed, name)
+			unsubscribe = append(unsubscribe, name)
 		}
 	}
-	if len(added)+len(removed) > 0 {
-		w.order = w.order[:0]
-		for name := range w.names {
-			w.order = append(w.order, name)
-		}
-		slices.Sort(w.order)
-	}
-	return added, removed
+	return subscribe, unsubscribe
 }
 
-func (w *watch) drop(name string) {
+func (w *watch) has(name string) bool {
+	if name == wildcard {
+		return w.all != nil
+	}
+	return w.names[name] != nil
+}
+
+// add subscribes to a name, or again to one: "The server must still provide those
+// resources in the response; [...] the client may have "forgotten" those
+// resources despite apparently remaining subscribed." (xDS protocol, "Subscribing
+// to Resources")
+//
+// held is what the client still has from an earlier stream: "the reconnecting
+// client may tell the server of its known resources to avoid resending them". It
+// counts for what is new on this stream; a client may spread it over requests.
+func (w *watch) add(name string, held map[string]string) (added bool) {
+	w.asked = true
+	if name == wildcard {
+		added = w.all == nil
+		if !added {
+			w.all.settle(w)
+		}
+		w.all = newAll(added, held)
+		return added
+	}
+	if w.names == nil {
+		w.names, w.dirty = map[string]*entry{}, map[string]struct{}{}
+	}
+	e := w.names[name]
+	if added = e == nil; added {
+		e = &entry{}
+		w.names[name] = e
+	}
+	e.told = false
+	if version := held[name]; added && version != "" {
+		e.told, e.sent, e.acked = true, version, version
+	}
+	w.mark(name)
+	return added
+}
+
+// drop ends a subscription and reports whether there was one.
+func (w *watch) drop(name string) bool {
+	if name == wildcard {
+		w.legacy = false
+		if w.all == nil {
+			return false
+		}
+		w.all.settle(w)
+		w.all = nil
+		return true
+	}
+	e := w.names[name]
+	if e == nil {
+		return false
+	}
 	delete(w.names, name)
 	delete(w.dirty, name)
+	w.settle(e.owed)
+	w.sum -= e.hash
+	if w.all != nil && w.kind == Delta {
+		// The wildcard still covers the name, so the client cannot know whether it
+		// is to keep the resource: it is told.
+		w.all.repeat = append(w.all.repeat, name)
+		w.asked = true
+	}
+	return true
+}
+
+// mark notes that the content of name may differ from what was sent.
+func (w *watch) mark(name string) { w.dirty[name] = struct{}{} }
+
+// changed notes new content of a name that is subscribed to.
+func (w *watch) changed(ch change) {
+	w.mark(ch.name)
+	w.urgent = w.urgent || ch.urgent
+	e := w.names[ch.name]
+	switch {
+	case ch.content == nil:
+	case e.answered == ch.content: // it was sent before the fan-out came
+		w.settle(ch.content)
+	default:
+		e.owed = ch.content
+	}
+}
+
+// changedAny notes a change for the wildcard.
+func (w *watch) changedAny(ch change) {
+	w.all.changed(ch)
+	w.urgent = w.urgent || ch.urgent
+}
+
+// settle takes the client off those whose answer a publish waits for.
+func (w *watch) settle(content *resource) {
+	if content != nil && content.spread.answered() {
+		w.spread(content)
+	}
+}
+
+// forget settles everything, at the end of the stream.
+func (w *watch) forget() {
+	for _, e := range w.names {
+		w.settle(e.owed)
+	}
+	if w.all != nil {
+		w.all.settle(w)
+	}
 }
 
 // verdict is what a request says about a reply.
@@ -183,12 +300,21 @@ func (w *watch) answer(r *request, now time.Time) verdict {
 	if i < 0 {
 		return silent
 	}
-	for _, it := range w.unanswered[i].items {
+	d := w.unanswered[i]
+	for _, it := range d.items {
 		it.entry.at = now
 		it.entry.nack = r.reason
 		if !r.rejected {
-			it.entry.acked = it.version
+			it.entry.acked = it.version()
 		}
+		it.entry.answered = it.content
+		if it.content == it.entry.owed {
+			w.settle(it.entry.owed)
+			it.entry.owed = nil
+		}
+	}
+	if d.all > 0 && w.all != nil {
+		w.all.answer(d.all, r, now, w)
 	}
 	w.unanswered = slices.Delete(w.unanswered, 0, i+1)
 	if r.rejected {
@@ -197,17 +323,10 @@ func (w *watch) answer(r *request, now time.Time) verdict {
 	return accepted
 }
 
-// mark notes that the content of name changed.
-func (w *watch) mark(name string) {
-	if _, ok := w.names[name]; ok {
-		w.dirty[name] = struct{}{}
-	}
-}
-
 // ready reports whether next may have a reply.
 func (w *watch) ready() bool {
-	open := len(w.unanswered) == 0 || w.asked && len(w.unanswered) < maxUnanswered
-	return open && len(w.dirty) > 0
+	open := len(w.unanswered) == 0 || w.urgent || w.asked && len(w.unanswered) < maxUnanswered
+	return open && (len(w.dirty) > 0 || w.all != nil && w.all.behind())
 }
 
 // next returns the reply that is due under the given nonce, or nil. The error
@@ -217,101 +336,151 @@ func (w *watch) next(c *Cache, nonce string, now time.Time) (*reply, error) {
 		return nil, nil
 	}
 	rep := &reply{typeURL: w.typeURL, nonce: nonce}
-	var items []item
+	d := delivery{nonce: nonce, at: now}
+	var due bool
 	var err error
 	switch {
-	case w.kind == SotW:
-		items, err = w.world(c, rep)
-	case c.knows(w.typeURL):
-		items = w.changes(c, rep)
+	case !c.knows(w.typeURL):
+		clear(w.dirty) // and silence: its first publish marks what is watched
+		if w.all != nil {
+			w.all.wait()
+		}
+	case w.whole():
+		due = w.set(c, rep, &d)
 	default:
-		clear(w.dirty)
+		due = w.some(c, rep, &d)
 	}
-	w.asked = false
-	if err != nil || items == nil {
+	w.asked, w.urgent = false, false
+	if size := rep.size(); w.kind == SotW && size > maxReply {
+		err = fmt.Errorf("resource_names: %d resources of %s are %d bytes, want at most %d in one response",
+			len(rep.resources), quote(w.typeURL), size, maxReply)
+	}
+	if err != nil || !due {
 		return nil, err
 	}
-	for _, it := range items {
-		it.entry.told, it.entry.sent, it.entry.at = true, it.version, now
+	for _, it := range d.items {
+		e := it.entry
+		e.told, e.sent, e.at = true, it.version(), now
 	}
-	w.unanswered = append(w.unanswered, delivery{nonce, items})
+	if w.kind == SotW {
+		// "The version for a resource type is not a property of an individual xDS
+		// stream but rather a property of the resources themselves." (xDS protocol,
+		// "ACK/NACK and resource type instance version")
+		sum := w.sum
+		if w.all != nil {
+			_, sum = c.revision(w.typeURL)
+		}
+		rep.version = strconv.FormatUint(sum, 16)
+	}
+	w.unanswered = append(w.unanswered, d)
+	if len(w.unanswered) > maxUnanswered { // by what is urgent only
+		w.unanswered = slices.Delete(w.unanswered, 0, 1)
+	}
 	return rep, nil
 }
 
-// world fills rep with all subscribed resources that exist, if any of them
-// differs from what was sent. Names that do not exist are left out, and where
-// nothing was ever sent their absence is no difference: a server that knows
-// nothing yet stays silent, since for some types "a response containing no
-// resources means to delete all resources of that type" (xDS protocol,
-// "Deleting Resources").
-func (w *watch) world(c *Cache, rep *reply) ([]item, error) {
-	changed := false
+// set fills rep with all subscribed resources that exist, if any of them differs
+// from what was sent. Where nothing was ever sent, absence is no difference: a
+// server that knows nothing yet stays silent, since "a response containing no
+// resources means to delete all resources of that type" (xDS protocol, "Deleting
+// Resources").
+func (w *watch) set(c *Cache, rep *reply, d *delivery) (due bool) {
 	for name := range w.dirty {
-		changed = changed || c.version(w.typeURL, name) != w.names[name].sent
+		version := item{content: c.get(w.typeURL, name)}.version()
+		due = due || version != w.names[name].sent
 	}
 	clear(w.dirty)
-	if !changed {
-		return nil, nil
-	}
-	items := make([]item, 0, len(w.order))
-	hash := sha256.New()
-	size := 0
-	for _, name := range w.order {
-		it := item{entry: w.names[name]}
-		if r := c.get(w.typeURL, name); r != nil {
-			it.version = r.version
-			rep.resources = append(rep.resources, r)
-			size += r.size()
-			fmt.Fprintf(hash, "%q %q\n", name, r.version)
+	if w.all != nil {
+		content, rev, _ := c.state(w.typeURL)
+		due = w.all.advance(rev, len(content) > 0) || due
+		if due {
+			rep.resources, d.all = content, rev
 		}
-		items = append(items, it)
 	}
-	if size > maxReply {
-		return nil, fmt.Errorf("resource_names: %d resources of %s are %d bytes, want at most %d in one response",
-			len(rep.resources), quote(w.typeURL), size, maxReply)
+	if !due {
+		return false
 	}
-	// "The version for a resource type is not a property of an individual xDS
-	// stream but rather a property of the resources themselves." (xDS protocol,
-	// "ACK/NACK and resource type instance version")
-	rep.version = hex.EncodeToString(hash.Sum(nil)[:8])
-	return items, nil
+	for name, e := range w.names {
+		it := item{e, c.get(w.typeURL, name)}
+		w.count(it)
+		d.items = append(d.items, it)
+		if it.content != nil && w.all == nil {
+			rep.resources = append(rep.resources, it.content)
+		}
+	}
+	slices.SortFunc(rep.resources, byName)
+	return true
 }
 
-// changes fills rep with those dirty resources that differ from what was sent,
-// as many as one message takes; the rest stays dirty.
+// some fills rep with those resources that differ from what was sent, and in
+// delta as many as one message takes; the rest stays dirty.
 //
 // "When a resource subscribed to by a client does not exist, the server will
 // send a DeltaDiscoveryResponse message that contains that resource's name in
 // the removed_resources field." (xDS protocol, "Knowing When a Requested
-// Resource Does Not Exist")
-func (w *watch) changes(c *Cache, rep *reply) []item {
-	names := make([]string, 0, len(w.dirty))
-	for name := range w.dirty {
-		names = append(names, name)
+// Resource Does Not Exist"). In the state of the world "the API provides no
+// mechanism for the server to tell the client that resources have been deleted"
+// (as above, "Deleting Resources"), so that nothing is said.
+func (w *watch) some(c *Cache, rep *reply, d *delivery) (due bool) {
+	room := maxInt
+	if w.kind == Delta {
+		room = maxReply
 	}
-	slices.Sort(names)
-	var items []item
-	size := 0
-	for _, name := range names {
-		it := item{entry: w.names[name]}
-		r := c.get(w.typeURL, name)
-		if r != nil {
-			it.version = r.version
-		}
-		if it.entry.told && it.entry.sent == it.version {
+	for _, name := range slices.Sorted(maps.Keys(w.dirty)) {
+		it := item{w.names[name], c.get(w.typeURL, name)}
+		if e := it.entry; e.told && e.sent == it.version() {
 			delete(w.dirty, name)
+			if e.owed != nil && e.acked == e.owed.version { // it was there before, and is again
+				w.settle(e.owed)
+				e.owed = nil
+			}
 			continue
 		}
-		if r != nil {
-			if size += r.size(); size > maxReply && len(rep.resources) > 0 {
-				break
-			}
-			rep.resources = append(rep.resources, r)
-		} else {
-			rep.removed = append(rep.removed, name)
+		n := cost(name, it.content)
+		if n > room {
+			return true
 		}
+		room -= n
 		delete(w.dirty, name)
-		items = append(items, it)
+		w.count(it)
+		rep.add(name, it.content, w.kind)
+		d.items = append(d.items, it)
 	}
-	return items
+	if w.kind == SotW {
+		for _, it := range d.items {
+			if it.content == nil { // told nothing
+				it.entry.told, it.entry.sent = true, ""
+			}
+		}
+		d.items = slices.DeleteFunc(d.items, func(it item) bool { return it.content == nil })
+	}
+	if w.all != nil {
+		due = w.all.next(w, c, rep, room)
+		d.all = w.all.sent
+	}
+	return due || len(d.items) > 0
 }
+
+// count keeps the sum of what a state-of-the-world client was sent.
+func (w *watch) count(it item) {
+	if w.kind != SotW {
+		return
+	}
+	w.sum -= it.entry.hash
+	it.entry.hash = 0
+	if it.content != nil {
+		it.entry.hash = it.content.hash
+	}
+	w.sum += it.entry.hash
+}
+
+// subscribed returns all names, the wildcard among them.
+func (w *watch) subscribed() []string {
+	names := slices.Collect(maps.Keys(w.names))
+	if w.all != nil {
+		names = append(names, wildcard)
+	}
+	return names
+}
+
+func byName(a, b *resource) int { return strings.Compare(a.name, b.name) }
