@@ -15,27 +15,28 @@ const (
 	// calls in flight, also where its delay is far too short; see hedge's tests.
 	bucketShare = 0.92
 
-	// A burst lasts burstTime at a client's rate. Below minBurst a chance cluster
-	// of stalls finds the bucket empty; above maxBurst a bucket that filled while
-	// calls were fast overspends for long once they are not.
+	// A burst lasts burstTime at a client's rate, and holds its start. Below minBurst a
+	// chance cluster of stalls finds the bucket empty; above maxBurst a bucket that
+	// filled while calls were fast overspends for long once they are not.
 	burstTime = 2500 * time.Millisecond
 	minBurst  = 10
 	maxBurst  = 50
 
-	// A client's own part of its start is what the target leaves in its first two
+	// A lone client's start is what the target leaves in its first two
 	// windows. With what it leaves in one, a client of 200 rps starts with 8, and
 	// in 2.5% of runs of 4,000 calls so many early stalls find no token that the
 	// p99.9 exceeds 1.6 times the best possible; with 15 in .5%.
 	startWindows = 2
+	// One among others has startDeviations standard deviations of what becomes
+	// eligible in a client's life: it ends with its start as likely as not, and a fleet
+	// spends what is eligible, which is steered, and no more.
+	startDeviations = 2
 	// More than maxStart would let a fast client that ends after 4,000 calls
 	// spend more than its target.
 	minStart = 1
 	maxStart = 15
-	// Tokens granted to a client while its rate is not known.
+	// Tokens granted to a client while its rate is not known; the rest follows.
 	unknownStart = 3
-	// Clients are taken to live this long, so that of a fleet a sixth starts
-	// within any 10 s.
-	assumedLife = time.Minute
 
 	// Fewest calls for a rate. Where the clients' reports cover less than
 	// minRateTime each, their calls are taken to have been all there were in it:
@@ -43,8 +44,8 @@ const (
 	minRateCalls = 100
 	minRateTime  = 3 * time.Second
 
-	// Burst and start stay in force until the wanted ones differ by this factor:
-	// rates jitter, and a client's start counts only once anyway.
+	// A burst stays in force until the wanted one differs by keepFactor: rates
+	// jitter. A start goes with the root of a rate.
 	keepFactor = 2
 )
 
@@ -56,47 +57,51 @@ func unknownBudget(target float64) policy.Budget {
 	return policy.Budget{Ratio: ratio(target), Burst: minBurst, Start: unknownStart}
 }
 
-// wantBudget is the bucket of each of so many clients that make callsPerWindow
-// calls in Window each, of methods that may be hedged.
-//
-// Start is what the target leaves. Of its own calls a client may
-// spend on top of what it earns 1 - bucketShare of the target. Of the others'
-// calls, 1 - steer is free, because eligible calls are steered below the
-// target; the clients that start within the same Window share it.
-func wantBudget(target, callsPerWindow, clients float64) policy.Budget {
-	perWindow := target * callsPerWindow
-	starting := math.Max(1, clients*Window.Seconds()/assumedLife.Seconds())
-	others := math.Max(0, clients-1)
-	start := startWindows*(1-bucketShare)*perWindow + (1-steer)*perWindow*others/starting
+// fleet is how a service's clients call methods that may be hedged.
+type fleet struct {
+	clients float64
+	calls   float64       // of each in Window
+	life    time.Duration // of each
+}
+
+// wantBudget is the bucket of each client. A lone one may spend its whole start on
+// top of what it earns, so that both must be within the target of its calls. Among
+// others chance does not let all meet more eligible calls than are expected.
+func wantBudget(target float64, f fleet) policy.Budget {
+	perWindow := target * f.calls
+	perLife := steer * perWindow * f.life.Seconds() / Window.Seconds()
+	lone := startWindows * (1 - bucketShare) * perWindow
+	start := lone + (1-1/f.clients)*startDeviations*math.Sqrt(perLife)
+	start = math.Round(min(max(start, minStart), maxStart))
 	burst := perWindow * burstTime.Seconds() / Window.Seconds()
 	return policy.Budget{
 		Ratio: ratio(target),
-		Burst: math.Round(min(max(burst, minBurst), maxBurst)),
-		Start: math.Round(min(max(start, minStart), maxStart)),
+		Burst: math.Round(min(max(burst, minBurst, start), maxBurst)),
+		Start: start,
 	}
 }
 
 // nextBudget keeps the burst and start in force unless the measured rates
 // call for clearly different ones.
-func nextBudget(inForce policy.Budget, target float64, t tally, clients int) policy.Budget {
+func nextBudget(inForce policy.Budget, target float64, t tally, clients int, life time.Duration) policy.Budget {
 	next := policy.Budget{Ratio: ratio(target), Burst: inForce.Burst, Start: inForce.Start}
 	if t.safe < minRateCalls || clients == 0 {
 		return next
 	}
 	least := minRateTime * time.Duration(clients)
 	bound := t.clientTime < least
-	callsPerWindow := float64(t.safe) * float64(Window) / float64(max(t.clientTime, least))
-	want := wantBudget(target, callsPerWindow, float64(clients))
-	next.Burst = steadied(next.Burst, want.Burst, bound)
-	next.Start = steadied(next.Start, want.Start, bound)
-	next.Start = min(next.Start, next.Burst)
+	calls := float64(t.safe) * float64(Window) / float64(max(t.clientTime, least))
+	want := wantBudget(target, fleet{clients: float64(clients), calls: calls, life: life})
+	next.Burst = steadied(next.Burst, want.Burst, keepFactor, bound)
+	next.Start = steadied(next.Start, want.Start, math.Sqrt(keepFactor), bound)
+	next.Burst = max(next.Burst, next.Start)
 	return next
 }
 
-// steadied returns what is in force unless the wanted value differs clearly; a
+// steadied returns what is in force unless the wanted value differs by a factor; a
 // lower bound only raises it.
-func steadied(inForce, want float64, bound bool) float64 {
-	if want > keepFactor*inForce || !bound && keepFactor*want < inForce {
+func steadied(inForce, want, factor float64, bound bool) float64 {
+	if want > factor*inForce || !bound && factor*want < inForce {
 		return want
 	}
 	return inForce

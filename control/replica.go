@@ -112,7 +112,7 @@ func (r *replica) move(now time.Time, e evidence, trickle float64, p *patience) 
 			}
 			r.enter(now, policy.ReplicaRecovering, recoverFrom, sum.String())
 		} else {
-			r.share = steadied(r.share, trickle, false)
+			r.share = steadied(r.share, trickle, keepFactor, false)
 		}
 	case policy.ReplicaRecovering:
 		if e.known > 0 && proves {

@@ -130,7 +130,7 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 		}
 		return
 	}
-	c := s.seen(r)
+	c := s.seen(total, r)
 	before := c.generation
 	at := c.measures(now, r)
 	c.lastSeen, c.measured, c.generation = now, at, r.Generation
@@ -178,13 +178,14 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 }
 
 // seen remembers the client of a report.
-func (s *Service) seen(r *report.Report) *clientState {
+func (s *Service) seen(total *tally, r *report.Report) *clientState {
 	key := client{r.Source.ID, r.Source.Incarnation}
 	c := s.clients[key]
 	if c == nil {
 		c = &clientState{}
 		if len(s.clients) < maxClients {
 			s.clients[key] = c
+			total.starts++
 		}
 	}
 	return c
@@ -207,6 +208,13 @@ func (c *clientState) measures(now time.Time, r *report.Report) time.Time {
 		return c.measured
 	}
 	return now
+}
+
+// life is how long a client lives: so many begin in memory. Where none does, it is
+// as if one did.
+func (s *Service) life(now time.Time) time.Duration {
+	starts := s.counts.sum(now, memorySubs).starts
+	return memory * time.Duration(len(s.clients)) / time.Duration(max(starts, 1))
 }
 
 // forced reports whether the client had m's delay in force in the whole
@@ -239,7 +247,7 @@ func (s *Service) Tick(now time.Time) Decision {
 	s.probation.tick(now, s.cfg.ProbationCap, rate)
 	_, serving := s.probation.census()
 	target := s.target()
-	s.budget = nextBudget(s.budget, target, window, len(s.clients))
+	s.budget = nextBudget(s.budget, target, window, len(s.clients), s.life(now))
 
 	fallback := policy.Method{
 		Delay:       s.cfg.DefaultDelay,

@@ -30,8 +30,9 @@ type tally struct {
 	// Of safe and eligible: counted by clients that had the delay in force all the while.
 	forcedSafe, forcedEligible uint64
 
-	// Of all clients: the time that their reports cover.
+	// Of all clients: the time that their reports cover, and how many began.
 	clientTime time.Duration
+	starts     uint64
 }
 
 func (t *tally) add(o *tally) {
@@ -50,6 +51,7 @@ func (t *tally) add(o *tally) {
 	t.forcedSafe += o.forcedSafe
 	t.forcedEligible += o.forcedEligible
 	t.clientTime += o.clientTime
+	t.starts += o.starts
 }
 
 func (t *tally) load() Load {

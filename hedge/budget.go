@@ -28,7 +28,7 @@ type Budget struct {
 
 	mu      sync.Mutex // held to change limits, and whenever somebody waits
 	queues  [Levels + 1]queue
-	started bool // Start was granted
+	granted uint64 // of Start, in the Budget's life
 }
 
 // NewBudget returns a Budget that is inactive and empty until Set.
@@ -41,9 +41,10 @@ func NewBudget() *Budget {
 // Set puts new limits into force for the next decision of every call, those
 // under way included. p must be valid. An inactive budget (mode shadow or off)
 // earns nothing and grants nothing, to waiters neither, but keeps its tokens.
-// p.Start is granted once in a Budget's life, at the first Set that is active;
-// otherwise the tokens are clamped to p.Burst, never refilled. Set returns the
-// waiters that the new limits let go, as Earn does.
+// p.Start is granted once in a Budget's life, at the first Set that is active; of a
+// larger one later the difference is, so that clients which came before their rate
+// was known get what it calls for. Otherwise the tokens are clamped to p.Burst, never
+// refilled. Set returns the waiters that the new limits let go, as Earn does.
 func (b *Budget) Set(p policy.Budget, active bool) []*Waiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -54,15 +55,15 @@ func (b *Budget) Set(p policy.Budget, active bool) []*Waiter {
 		burst:   amount(p.Burst),
 		reserve: uint64(math.Floor(p.Burst/2)) * token,
 	}
-	var start uint64
-	if active && !b.started {
-		b.started = true
-		start = amount(p.Start)
+	var grant uint64
+	if start := amount(p.Start); active && start > b.granted {
+		grant = start - b.granted
+		b.granted = start
 	}
 	// From here on nobody changes the word without b.mu: its version is old.
 	b.limits.Store(l)
 	b.update(func(s bucket) bucket {
-		s.tokens = min(s.tokens+start, l.burst)
+		s.tokens = min(s.tokens+grant, l.burst)
 		s.reserve = min(s.reserve, l.reserve)
 		s.version = l.version
 		return s

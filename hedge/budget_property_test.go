@@ -12,10 +12,10 @@ import (
 // budgetMachine drives a Budget through any history and keeps the books beside
 // it, in millionths of a token.
 type budgetMachine struct {
-	budget  *Budget
-	limits  policy.Budget
-	active  bool
-	started bool
+	budget *Budget
+	limits policy.Budget
+	active bool
+	given  int64
 
 	waiting []*Waiter // in the queue, as far as the caller knows
 	unspent int       // tokens received and not spent on a hedge
@@ -64,9 +64,9 @@ func (m *budgetMachine) earn() {
 }
 
 func (m *budgetMachine) set(p policy.Budget, active bool) {
-	if active && !m.started {
-		m.started = true
-		m.net -= int64(amount(p.Start))
+	if start := int64(amount(p.Start)); active && start > m.given {
+		m.net -= start - m.given
+		m.given = start
 	}
 	m.limits, m.active = p, active
 	m.burst = max(m.burst, int64(amount(p.Burst)))

@@ -167,14 +167,18 @@ func TestBudgetSet(t *testing.T) {
 	for range 12 {
 		b.Take(new(Waiter), true)
 	}
-	set(b, 40, 40, true)
+	set(b, 40, 20, true)
 	if got := b.Tokens(); got != 8 {
 		t.Errorf("burst doubled: %v tokens, want 8 as before", got)
 	}
-	set(b, 40, 40, false)
-	set(b, 40, 40, true)
+	set(b, 40, 30, false)
+	set(b, 40, 30, true)
 	if got := b.Tokens(); got != 8 {
 		t.Errorf("off and on: %v tokens, want 8 as before", got)
+	}
+	set(b, 40, 33, true)
+	if got := b.Tokens(); got != 11 {
+		t.Errorf("a start of 33 after 30: %v tokens, want the 3 that were not granted yet beside 8", got)
 	}
 }
 

@@ -63,7 +63,7 @@ type Policy struct {
 type Budget struct {
 	Ratio float64 // tokens earned by each primary of a safe method; 0 to MaxRatio
 	Burst float64 // most tokens held; 0 to MaxBurst
-	Start float64 // tokens at a client's first ModeActive policy; 0 to Burst
+	Start float64 // tokens at a client's first ModeActive policy, or missing there if more later; 0 to Burst
 }
 
 // Throttle is gRFC A6's retry throttling: hedge only while more than half of

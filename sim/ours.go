@@ -33,6 +33,9 @@ type ours struct {
 	free     []int32
 	waiting  map[*hedge.Waiter]*call
 	down     bool // as of the last tick
+
+	id   uint32  // in its events, among several
+	only *client // whose controller it is; nil: everybody's
 }
 
 // message is a report on its way to the daemon or, with a policy, a push to the
@@ -61,7 +64,7 @@ func newOurs(w *World) law {
 }
 
 func (l *ours) begin() {
-	l.w.push(event{at: l.w.now + tickEvery, kind: evLaw})
+	l.w.push(event{at: l.w.now + tickEvery, kind: evLaw, gen: l.id})
 }
 
 func (l *ours) happen(e event) {
@@ -71,7 +74,7 @@ func (l *ours) happen(e event) {
 	case evLawClient:
 		if cl := l.byNumber[e.ref]; cl != nil {
 			cl.flush(false)
-			l.w.push(event{at: l.w.now + l.w.sc.cadence, kind: evLawClient, ref: e.ref})
+			l.w.push(event{at: l.w.now + l.w.sc.cadence, kind: evLawClient, ref: e.ref, gen: e.gen})
 		}
 	case evMessage:
 		m := l.messages[e.ref]
@@ -90,7 +93,7 @@ func (l *ours) post(m message) {
 	} else {
 		l.messages = append(l.messages, m)
 	}
-	l.w.push(event{at: l.w.now + l.w.sc.push, kind: evMessage, ref: i})
+	l.w.push(event{at: l.w.now + l.w.sc.push, kind: evMessage, ref: i, gen: l.id})
 }
 
 func (l *ours) receive(m message) {
@@ -107,14 +110,25 @@ func (l *ours) receive(m message) {
 	case m.to != nil:
 		m.to.apply(m.policy)
 	default:
-		for _, c := range l.w.clients {
+		for _, c := range l.clients() {
 			c.agent.(*oursClient).apply(m.policy)
 		}
 	}
 }
 
+// clients are those that it serves now.
+func (l *ours) clients() []*client {
+	if l.only != nil {
+		return []*client{l.only}
+	}
+	return l.w.clients
+}
+
 func (l *ours) regularTick() {
-	l.w.push(event{at: l.w.now + tickEvery, kind: evLaw})
+	if l.only != nil && l.only.gone {
+		return
+	}
+	l.w.push(event{at: l.w.now + tickEvery, kind: evLaw, gen: l.id})
 	if l.policy != nil {
 		l.w.result.unwell(l.w.now, len(l.policy.Replicas))
 	}
@@ -129,7 +143,7 @@ func (l *ours) regularTick() {
 			l.service.Restore(l.policy)
 			l.service.Published(l.policy)
 		}
-		for _, c := range l.w.clients {
+		for _, c := range l.clients() {
 			c.agent.(*oursClient).resend()
 		}
 	}

@@ -62,7 +62,7 @@ func (l *ours) join(c *client) agent {
 	}
 	l.byNumber[c.number] = cl
 	phase := time.Duration(l.w.change.Int64N(int64(l.w.sc.cadence)))
-	l.w.push(event{at: l.w.now + 1 + phase, kind: evLawClient, ref: c.number})
+	l.w.push(event{at: l.w.now + 1 + phase, kind: evLawClient, ref: c.number, gen: l.id})
 	if l.policy != nil && !l.w.daemonDown {
 		l.post(message{policy: l.policy, to: cl})
 	}

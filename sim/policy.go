@@ -113,6 +113,7 @@ func Policies() []Policy {
 		{"ytsaurus", "the delay steps 5% up or down once a second, with tokens (YTsaurus' rule)", newYtsaurus},
 		{"foundationdb", "a multiple of the last latency, grown by hedges; 5% tokens (FoundationDB's rule)", newFoundationDB},
 		{"bhope", "p90 of a sketch, 10 tokens a second by the clock (bhope/hedge's rule)", newBhope},
+		{"alone", "hedged with a controller in each client instead of one for all", newAlone},
 		{"hedged", "this project's controller and client", newOurs},
 	}
 }
