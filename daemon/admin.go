@@ -19,6 +19,14 @@ import (
 	"github.com/hedged-project/hedged/policy"
 )
 
+const (
+	// How long an override may hold that ends by itself.
+	minLifetime = time.Second
+	maxLifetime = 30 * 24 * time.Hour
+
+	explained = 20 // changes of a service that explain tells
+)
+
 // admin serves AdminService. It reads snapshots and never waits for an owner,
 // but for an override, which returns when it is published.
 type admin struct {
@@ -118,7 +126,7 @@ func (a *admin) Explain(_ context.Context, req *hedgedv1.ExplainRequest) (*hedge
 		}
 	}
 	for _, c := range snap.changes {
-		if about(c.method) {
+		if about(c.method) && len(r.Changes) < explained {
 			r.Changes = append(r.Changes, changeToProto(c))
 		}
 	}
@@ -144,11 +152,15 @@ func (a *admin) SetOverride(ctx context.Context, req *hedgedv1.SetOverrideReques
 	if err != nil {
 		r.Warning = fmt.Sprintf("applied, not durable: %v", err)
 	}
+	select {
+	case a.d.overridden <- struct{}{}:
+	default:
+	}
 	for _, key := range a.d.review(false) {
 		r.Changed = append(r.Changed, key.String())
 	}
 	a.d.logger.Info("override set", "scope", scope(o.Key), "mode", o.Mode.String(), "cleared", o.Cleared,
-		"target", o.Target, "author", o.Author, "reason", o.Reason, "durable", durable, "changed", len(r.Changed))
+		"target", o.Target, "until", o.Until, "author", o.Author, "reason", o.Reason, "durable", durable, "changed", len(r.Changed))
 	return r, nil
 }
 
@@ -193,17 +205,26 @@ func (a *admin) overrideFromProto(req *hedgedv1.SetOverrideRequest) (state.Overr
 		}
 	}
 	o.Author, o.Reason, o.SetAt = m.GetAuthor(), m.GetReason(), time.Now()
-	if m.GetMode() == hedgedv1.Mode_MODE_UNSPECIFIED {
-		if m != nil && m.Target != nil {
-			return o, 0, errors.New("target: is set without a mode")
+	if m.GetMode() == hedgedv1.Mode_MODE_UNSPECIFIED && (m == nil || m.Target == nil) {
+		if m.GetLifetime() != nil {
+			return o, 0, errors.New("lifetime: is set without a mode or a target")
 		}
 		o.Cleared = true
 		return o, configured, nil
 	}
-	if _, known := hedgedv1.Mode_name[int32(m.GetMode())]; !known {
-		return o, 0, fmt.Errorf("mode: %d is unknown", m.GetMode())
+	if l := m.GetLifetime(); l != nil {
+		d := l.AsDuration()
+		if d < minLifetime || d > maxLifetime {
+			return o, 0, fmt.Errorf("lifetime: %v, want %v to %v", d, minLifetime, maxLifetime)
+		}
+		o.Until = o.SetAt.Add(d)
 	}
-	o.Mode, o.HasMode = wire.ModeFromProto(m.GetMode()), true
+	if m.GetMode() != hedgedv1.Mode_MODE_UNSPECIFIED {
+		if _, known := hedgedv1.Mode_name[int32(m.GetMode())]; !known {
+			return o, 0, fmt.Errorf("mode: %d is unknown", m.GetMode())
+		}
+		o.Mode, o.HasMode = wire.ModeFromProto(m.GetMode()), true
+	}
 	if m.Target != nil {
 		o.Target = m.GetTarget()
 		// Zero means "as configured" from here on, so it is refused like what is out of bounds.

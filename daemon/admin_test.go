@@ -177,7 +177,9 @@ func TestOverrideOutOfBounds(t *testing.T) {
 			{with(func(o *hedgedv1.Override) { o.Target = number(0) }), "target: 0, want 0.001 to 0.5"},
 			{with(func(o *hedgedv1.Override) { o.Target = number(.6) }), "target: 0.6, want 0.001 to 0.5"},
 			{with(func(o *hedgedv1.Override) { o.Target = number(nan()) }), "target: NaN, want 0.001 to 0.5"},
-			{with(func(o *hedgedv1.Override) { o.Mode, o.Target = cleared, number(.1) }), "target: is set without a mode"},
+			{with(func(o *hedgedv1.Override) { o.Lifetime = durationpb.New(0) }), "lifetime: 0s, want 1s to 720h0m0s"},
+			{with(func(o *hedgedv1.Override) { o.Lifetime = durationpb.New(1000 * time.Hour) }), "lifetime: 1000h0m0s, want 1s to 720h0m0s"},
+			{with(func(o *hedgedv1.Override) { o.Mode, o.Lifetime = cleared, durationpb.New(time.Hour) }), "lifetime: is set without a mode or a target"},
 			{with(func(o *hedgedv1.Override) { o.Author = "a\x1b" }), "author: "},
 			{with(func(o *hedgedv1.Override) { o.Reason = strings.Repeat("x", 257) }), "reason: "},
 		} {

@@ -196,17 +196,8 @@ func overrideToProto(o state.Override) *hedgedv1.Override {
 	if o.Target != 0 {
 		m.Target = &o.Target
 	}
-	return m
-}
-
-func changeToProto(c change) *hedgedv1.Change {
-	return &hedgedv1.Change{
-		At:          timestamppb.New(c.at),
-		Generation:  wire.GenerationToProto(c.generation),
-		Method:      c.method,
-		DelayBefore: durationpb.New(c.before),
-		DelayAfter:  durationpb.New(c.after),
-		Mode:        wire.ModeToProto(c.mode),
-		Reason:      c.reason.Text,
+	if !o.Until.IsZero() {
+		m.ExpiresAt = timestamppb.New(o.Until)
 	}
+	return m
 }

@@ -89,7 +89,7 @@ func BenchmarkTick(b *testing.B) {
 	for _, size := range [][2]int{{1, 3}, {10, 100}} {
 		b.Run(fmt.Sprintf("%dx%d", size[0], size[1]), func(b *testing.B) {
 			d := still(b)
-			o := d.newOwner(orders, nil)
+			o := d.newOwner(orders, stored{})
 			r, err := wire.FrameFromProto(report.Source{ID: "client-1", Incarnation: 1}, bigFrame("orders", size[0], size[1]))
 			if err != nil {
 				b.Fatal(err)
@@ -121,7 +121,7 @@ func BenchmarkScrape(b *testing.B) {
 	now := time.Now()
 	for i := range 400 {
 		key := policy.Key{Tenant: policy.DefaultTenant, Service: fmt.Sprintf("service-%d", i)}
-		o := d.newOwner(key, nil)
+		o := d.newOwner(key, stored{})
 		o.law.Add(now, r)
 		o.totals.add(now, r)
 		o.tick(now)

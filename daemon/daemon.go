@@ -61,6 +61,7 @@ type Daemon struct {
 
 	services   atomic.Pointer[Services] // as configured last
 	configured atomic.Pointer[configured]
+	overridden chan struct{} // size 1: there is a new override
 
 	mu     sync.RWMutex
 	owners map[policy.Key]*owner
@@ -88,6 +89,8 @@ func New(cfg Config) (*Daemon, error) {
 		state:  st,
 		cache:  xds.NewCache(wire.ServicePolicyType),
 		owners: map[policy.Key]*owner{},
+
+		overridden: make(chan struct{}, 1),
 	}
 	d.services.Store(&d.cfg.Services)
 	d.configured.Store(&configured{at: time.Now()})
@@ -105,24 +108,24 @@ func New(cfg Config) (*Daemon, error) {
 // restore makes an owner for each stored and each configured service, so that
 // the first client that asks gets its policy at once.
 func (d *Daemon) restore() {
-	policies := map[policy.Key]*policy.Policy{} // nil: none stored, or none of use
+	found := map[policy.Key]stored{}
 	for _, key := range d.cfg.Services.Named() {
-		policies[key] = nil
+		found[key] = stored{}
 	}
 	for key, blob := range d.state.Policies() {
-		p := d.table.restore(key, blob)
-		if p != nil {
-			d.state.ObserveEpoch(p.Generation.Epoch) // for the numbers alone may be lost
+		s := d.table.restore(key, blob)
+		if s.policy != nil {
+			d.state.ObserveEpoch(s.policy.Generation.Epoch) // for the numbers alone may be lost
 		}
-		policies[key] = p
+		found[key] = s
 	}
-	for key, p := range policies {
-		d.owners[key] = d.newOwner(key, p)
+	for key, s := range found {
+		d.owners[key] = d.newOwner(key, s)
 	}
 }
 
-func (d *Daemon) newOwner(key policy.Key, stored *policy.Policy) *owner {
-	return newOwner(key, d.table, d.rules, d.logger, &d.rows, stored)
+func (d *Daemon) newOwner(key policy.Key, before stored) *owner {
+	return newOwner(key, d.table, d.rules, d.logger, &d.rows, before)
 }
 
 // Close releases what New opened. Run does it by itself.
@@ -159,6 +162,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		sources: map[sourceKey]*source{},
 	}
 	d.tasks.Go(func() { d.ingest.forgetLoop(running) })
+	d.tasks.Go(func() { d.endOverrides(running) })
 	d.mu.RLock()
 	for _, o := range d.owners {
 		d.tasks.Go(func() { o.run(running) })
@@ -272,6 +276,26 @@ func (d *Daemon) rules(key policy.Key) (control.Config, *control.Override) {
 	return cfg, &control.Override{Mode: o.Mode, HasMode: o.HasMode, Target: o.Target}
 }
 
+// endOverrides has services decided anew when an override ends by itself, until
+// ctx ends.
+func (d *Daemon) endOverrides(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		timer.Stop()
+		if at, ok := d.state.NextEnd(); ok {
+			timer.Reset(time.Until(at))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.overridden:
+		case <-timer.C:
+			d.logger.Info("an override ended by itself", "changed", len(d.review(false)))
+		}
+	}
+}
+
 // post hands a report to the owner of its service, a new one for a new service.
 func (d *Daemon) post(ctx context.Context, r *report.Report) error {
 	if !r.Generation.IsZero() && d.state.ObserveEpoch(r.Generation.Epoch) {
@@ -301,7 +325,7 @@ func (d *Daemon) owner(key policy.Key) (*owner, error) {
 	if len(d.owners) >= maxServices {
 		return nil, errTooManyServices(key)
 	}
-	o = d.newOwner(key, nil)
+	o = d.newOwner(key, stored{})
 	d.owners[key] = o
 	d.tasks.Go(func() { o.run(d.running) })
 	return o, nil

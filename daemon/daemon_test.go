@@ -446,7 +446,7 @@ func (w *world) store(key policy.Key, p *policy.Policy) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	blob, err := proto.Marshal(wire.PolicyToProto(p, time.Now()))
+	blob, err := proto.Marshal(&hedgedv1.ServiceRecord{Policy: wire.PolicyToProto(p, time.Now())})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ const (
 	quietTick  = 30 * time.Second
 
 	inboxSize  = 256 // reports; a full inbox holds up only the streams that post to it
-	maxChanges = 20  // remembered for explain
+	maxChanges = 100 // remembered of each service
 )
 
 // owner owns one service: its goroutine alone touches the law and the totals.
@@ -84,9 +84,8 @@ type change struct {
 }
 
 // newOwner prepares a service and decides once, so that it has a policy and a
-// snapshot before anybody asks. stored is what was in force before a restart, or
-// nil; rows counts the methods with metrics of their own, of all services.
-func newOwner(key policy.Key, t *table, rules func(policy.Key) (control.Config, *control.Override), logger *slog.Logger, rows *atomic.Int64, stored *policy.Policy) *owner {
+// snapshot before anybody asks. before is what was in force before a restart; rows counts the methods with metrics of their own, of all services.
+func newOwner(key policy.Key, t *table, rules func(policy.Key) (control.Config, *control.Override), logger *slog.Logger, rows *atomic.Int64, before stored) *owner {
 	cfg, override := rules(key)
 	now := time.Now()
 	o := &owner{
@@ -98,16 +97,17 @@ func newOwner(key policy.Key, t *table, rules func(policy.Key) (control.Config, 
 		inbox:   make(chan *report.Report, inboxSize),
 		reviews: make(chan review),
 		totals:  totals{methods: map[string]*methodTotals{}, rows: rows},
+		changes: before.changes,
 		heard:   now,
 	}
 	o.law.Configure(cfg, override)
-	if stored != nil {
-		o.law.Restore(stored)
-		o.law.Published(stored)
-		o.inForce = stored
+	if before.policy != nil {
+		o.law.Restore(before.policy)
+		o.law.Published(before.policy)
+		o.inForce = before.policy
 	}
 	o.tick(now)
-	if stored != nil && o.inForce == stored { // nothing tells otherwise, so it goes on as it is
+	if before.policy != nil && o.inForce == before.policy { // nothing tells otherwise, so it goes on as it is
 		o.resumed = true
 		if err := t.resume(key); err != nil {
 			o.logger.Error("stored policy not published", "error", err)
@@ -204,7 +204,7 @@ func (o *owner) tick(now time.Time) {
 		policy:  cmp.Or(o.inForce, d.Policy), // the latter where publishing failed from the start
 		guards:  d.Guards,
 		totals:  o.totals.clone(),
-		changes: slices.Clone(o.changes),
+		changes: o.changes,
 	})
 }
 
@@ -219,9 +219,12 @@ func (o *owner) publish(now time.Time, d control.Decision) {
 	}
 	o.law.Published(p)
 	changes := changesBetween(now, o.inForce, p)
-	o.changes = append(changes, o.changes...)
-	o.changes = o.changes[:min(len(o.changes), maxChanges)]
+	kept := slices.Concat(changes, o.changes) // a new one: snapshots share the one before
+	o.changes = kept[:min(len(kept), maxChanges)]
 	o.inForce, o.resumed = p, false
+	if err := o.table.save(p, o.changes); err != nil {
+		o.logger.Error("policy not saved", "error", err)
+	}
 	for _, c := range changes {
 		o.logger.Info("policy changed", "generation", c.generation.String(), "mode", c.mode.String(),
 			"method", c.method, "delay_before", c.before, "delay_after", c.after, "reason", c.reason.Text)

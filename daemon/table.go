@@ -46,26 +46,36 @@ func (e *entry) version() string {
 	return e.content + "-" + strconv.FormatUint(g.Epoch, 36) + "-" + strconv.FormatUint(g.Number, 36)
 }
 
+// stored is what a start finds of a service.
+type stored struct {
+	policy  *policy.Policy // nil: none, or none of use
+	changes []change       // newest first
+}
+
 // restore puts a stored policy in force under the generation that it has. It
-// returns nil where the blob cannot be used; the service then starts afresh.
-func (t *table) restore(key policy.Key, blob []byte) *policy.Policy {
-	var m hedgedv1.ServicePolicy
+// returns nothing where the blob cannot be used; the service then starts afresh.
+func (t *table) restore(key policy.Key, blob []byte) stored {
+	var m hedgedv1.ServiceRecord
 	err := proto.Unmarshal(blob, &m)
 	var p *policy.Policy
 	if err == nil {
-		p, err = wire.PolicyFromProto(&m)
+		p, err = wire.PolicyFromProto(m.GetPolicy())
 	}
 	if err == nil && p.Key != key {
 		err = fmt.Errorf("name: %q, want %q", p.Key, key)
 	}
 	if err != nil {
 		t.logger.Error("stored policy refused", "service", key.String(), "error", err)
-		return nil
+		return stored{}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.entries[key] = &entry{policy: p, content: wire.PolicyVersion(p)}
-	return p
+	s := stored{policy: p}
+	for _, c := range m.GetChanges()[:min(len(m.GetChanges()), maxChanges)] {
+		s.changes = append(s.changes, changeFromProto(c))
+	}
+	return s
 }
 
 // resume serves a restored policy under the generation that it has.
@@ -93,12 +103,21 @@ func (t *table) publish(p *policy.Policy, anew, tightens bool) (*policy.Policy, 
 		return nil, err
 	}
 	t.entries[p.Key] = e
-	blob, err := proto.Marshal(wire.PolicyToProto(e.policy, time.Now()))
+	return e.policy, nil
+}
+
+// save has a service's policy, and what changed lately, written some time later.
+func (t *table) save(p *policy.Policy, changes []change) error {
+	m := hedgedv1.ServiceRecord{Policy: wire.PolicyToProto(p, time.Now())}
+	for _, c := range changes {
+		m.Changes = append(m.Changes, changeToProto(c))
+	}
+	blob, err := proto.Marshal(&m)
 	if err != nil {
-		return nil, fmt.Errorf("marshal policy of %s: %w", p.Key, err)
+		return fmt.Errorf("marshal policy of %s: %w", p.Key, err)
 	}
 	t.state.SavePolicy(p.Key, blob)
-	return e.policy, nil
+	return nil
 }
 
 // serve hands an entry to the cache, which ignores a version that it has.

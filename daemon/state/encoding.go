@@ -29,6 +29,7 @@ type overridesDoc struct {
 	Format    int           `json:"format"`
 	Serial    uint64        `json:"serial"`
 	Overrides []overrideDoc `json:"overrides"`
+	Past      []overrideDoc `json:"past,omitempty"`
 }
 
 type overrideDoc struct {
@@ -39,6 +40,7 @@ type overrideDoc struct {
 	Author  string  `json:"author,omitempty"`
 	Reason  string  `json:"reason,omitempty"`
 	SetAt   int64   `json:"set_at_unix_ms"`
+	Until   int64   `json:"until_unix_ms,omitempty"`
 	Serial  uint64  `json:"serial"`
 	Doubt   bool    `json:"doubt,omitempty"`
 }
@@ -52,23 +54,33 @@ var modesByName = map[string]policy.Mode{
 func (c commands) encode() ([]byte, error) {
 	doc := overridesDoc{Format: overridesFormat, Serial: c.serial, Overrides: []overrideDoc{}}
 	for _, o := range c.list() {
-		d := overrideDoc{
-			Target: o.Target, Cleared: o.Cleared, Author: o.Author, Reason: o.Reason,
-			SetAt: o.SetAt.UnixMilli(), Serial: o.Serial, Doubt: o.Doubt,
-		}
-		if !o.All() {
-			d.Service = o.Key.String()
-		}
-		if o.HasMode {
-			d.Mode = o.Mode.String()
-		}
-		doc.Overrides = append(doc.Overrides, d)
+		doc.Overrides = append(doc.Overrides, o.doc())
+	}
+	for _, o := range c.past {
+		doc.Past = append(doc.Past, o.doc())
 	}
 	b, err := json.Marshal(doc)
 	if err != nil {
 		return nil, err
 	}
 	return sealed(b), nil
+}
+
+func (o Override) doc() overrideDoc {
+	d := overrideDoc{
+		Target: o.Target, Cleared: o.Cleared, Author: o.Author, Reason: o.Reason,
+		SetAt: o.SetAt.UnixMilli(), Serial: o.Serial, Doubt: o.Doubt,
+	}
+	if !o.All() {
+		d.Service = o.Key.String()
+	}
+	if o.HasMode {
+		d.Mode = o.Mode.String()
+	}
+	if !o.Until.IsZero() {
+		d.Until = o.Until.UnixMilli()
+	}
+	return d
 }
 
 func sealed(line []byte) []byte {
@@ -99,6 +111,19 @@ func decodeCommands(b []byte) (commands, error) {
 		}
 		c = c.with(o)
 	}
+	if len(doc.Past) > maxPast {
+		return commands{}, fmt.Errorf("overrides: past has %d entries, want at most %d", len(doc.Past), maxPast)
+	}
+	for i, d := range doc.Past {
+		o, err := d.override()
+		if err == nil && o.Serial > doc.Serial {
+			err = fmt.Errorf("serial: %d, want at most %d", o.Serial, doc.Serial)
+		}
+		if err != nil {
+			return commands{}, fmt.Errorf("past[%d]: %w", i, err)
+		}
+		c.past = remember(c.past, o)
+	}
 	c.serial = doc.Serial
 	return c, nil
 }
@@ -107,6 +132,9 @@ func (d overrideDoc) override() (Override, error) {
 	o := Override{
 		Target: d.Target, Cleared: d.Cleared, Author: d.Author, Reason: d.Reason,
 		SetAt: time.UnixMilli(d.SetAt).UTC(), Serial: d.Serial, Doubt: d.Doubt,
+	}
+	if d.Until != 0 {
+		o.Until = time.UnixMilli(d.Until).UTC()
 	}
 	if d.Mode != "" {
 		if o.Mode, o.HasMode = modesByName[d.Mode]; !o.HasMode {

@@ -49,13 +49,65 @@ func TestLastCommandWins(t *testing.T) {
 	} {
 		for key, want := range map[policy.Key]string{keyA: c.a, keyB: c.b} {
 			got := "configured"
-			if o, ok := c.commands.effective(key); ok {
+			if o, ok := c.commands.effective(key, time.Time{}); ok {
 				got = o.Mode.String()
 			}
 			if got != want {
 				t.Errorf("%s: %v is %s, want %s", name, key, got, want)
 			}
 		}
+	}
+}
+
+// A command that is over counts no more: an older one for all does again.
+func TestCommandsEnd(t *testing.T) {
+	start := time.UnixMilli(1_000_000)
+	on := mode(policy.ModeActive).about(keyA)
+	on.Until = start.Add(time.Minute)
+	off := mode(policy.ModeOff)
+	off.Until = start.Add(time.Hour)
+	c := inOrder(off, on)
+	for after, want := range map[time.Duration]string{
+		0:                            "active",
+		time.Minute - 1:              "active",
+		time.Minute:                  "off",
+		time.Hour - time.Millisecond: "off",
+		time.Hour:                    "configured",
+	} {
+		got := "configured"
+		if o, ok := c.effective(keyA, start.Add(after)); ok {
+			got = o.Mode.String()
+		}
+		if got != want {
+			t.Errorf("after %v: %s, want %s", after, got, want)
+		}
+	}
+	if n := len(c.current(start.Add(time.Minute))); n != 1 {
+		t.Errorf("%d commands count after a minute, want 1", n)
+	}
+	if len(c.past) != 2 {
+		t.Errorf("%d commands are remembered, want 2", len(c.past))
+	}
+}
+
+// The latest commands are remembered, and come back from what is stored.
+func TestPastIsBounded(t *testing.T) {
+	var c commands
+	for i := range maxPast + 10 {
+		o := mode(policy.ModeOff)
+		o.Serial, o.SetAt = uint64(i+1), time.UnixMilli(int64(i)).UTC()
+		c = c.with(o)
+	}
+	b, err := c.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := decodeCommands(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(back.past) != maxPast || back.past[0] != c.past[0] || back.past[0].Serial != 11 {
+		t.Errorf("%d commands from serial %d, want %d from 11", len(back.past), back.past[0].Serial, maxPast)
 	}
 }
 
@@ -79,7 +131,7 @@ func TestTightens(t *testing.T) {
 		"target for all ends one's off":   {inOrder(mode(policy.ModeOff).about(keyA)), target(0.02), false},
 		"another service is off":          {inOrder(mode(policy.ModeOff).about(keyB)), target(0.02).about(keyA), true},
 	} {
-		if got := c.before.tightens(c.o, configured); got != c.want {
+		if got := c.before.tightens(c.o, configured, time.Time{}); got != c.want {
 			t.Errorf("%s: tightens is %v, want %v", name, got, c.want)
 		}
 	}
@@ -103,8 +155,8 @@ func TestCommandsInAnyOrder(t *testing.T) {
 			shuffled = shuffled.with(o)
 		}
 		for _, key := range keys[1:] {
-			want, ok := sorted.effective(key)
-			if got, gotOK := shuffled.effective(key); got != want || ok != gotOK {
+			want, ok := sorted.effective(key, time.Time{})
+			if got, gotOK := shuffled.effective(key, time.Time{}); got != want || ok != gotOK {
 				t.Fatalf("%v is %+v, in order %+v", key, got, want)
 			}
 		}

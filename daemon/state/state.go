@@ -151,6 +151,12 @@ func (s *State) SetOverride(ctx context.Context, o Override, configured float64)
 	}
 	o.Doubt = false
 	o.SetAt = o.SetAt.Truncate(time.Millisecond).UTC()
+	if o.Over(s.now()) {
+		return Override{}, false, fmt.Errorf("override.until: %v is past", o.Until)
+	}
+	if !o.Until.IsZero() {
+		o.Until = o.Until.Truncate(time.Millisecond).UTC()
+	}
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 
@@ -158,7 +164,7 @@ func (s *State) SetOverride(ctx context.Context, o Override, configured float64)
 	s.lastSerial++
 	o.Serial = s.lastSerial
 	r := &request{o: o, reply: make(chan error, 1)}
-	tightens := s.commands.tightens(o, configured)
+	tightens := s.commands.tightens(o, configured, s.now())
 	if tightens {
 		s.commands, s.commandsDirty = s.commands.with(o), true
 	}
@@ -197,7 +203,27 @@ func (s *State) SetOverride(ctx context.Context, o Override, configured float64)
 func (s *State) Overrides() []Override {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.commands.list()
+	return s.commands.current(s.now())
+}
+
+// Past returns the latest 200 commands, oldest first, whether they still count or
+// not. The caller must not write to it.
+func (s *State) Past() []Override {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.commands.past
+}
+
+// NextEnd returns when the next command ends by itself; false: none does.
+func (s *State) NextEnd() (next time.Time, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.commands.current(s.now()) {
+		if !o.Until.IsZero() && (!ok || o.Until.Before(next)) {
+			next, ok = o.Until, true
+		}
+	}
+	return next, ok
 }
 
 // Effective returns the last command about key, its own or the one for all
@@ -205,7 +231,7 @@ func (s *State) Overrides() []Override {
 func (s *State) Effective(key policy.Key) (Override, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.commands.effective(key)
+	return s.commands.effective(key, s.now())
 }
 
 // Doubtful reports that commands were lost with both of their copies, and that

@@ -78,7 +78,8 @@ func ReasonCodeToProto(c policy.ReasonCode) hedgedv1.ReasonCode {
 	}
 }
 
-func reasonCodeFromProto(c hedgedv1.ReasonCode) policy.ReasonCode {
+// ReasonCodeFromProto returns the guard that a code names; zero for one that is unknown.
+func ReasonCodeFromProto(c hedgedv1.ReasonCode) policy.ReasonCode {
 	switch c {
 	case hedgedv1.ReasonCode_REASON_CODE_OVERRIDE:
 		return policy.ReasonOverride

@@ -22,7 +22,7 @@ func TestReplicaStatesMatch(t *testing.T) {
 
 func TestReasonCodesMatch(t *testing.T) {
 	// ReasonUnknown is the counterpart of "unspecified", so 0 takes part here.
-	bijective(t, hedgedv1.ReasonCode_name, ReasonCodeToProto, reasonCodeFromProto)
+	bijective(t, hedgedv1.ReasonCode_name, ReasonCodeToProto, ReasonCodeFromProto)
 }
 
 type plainEnum interface {
@@ -80,7 +80,7 @@ func TestUnknownValuesAreSafe(t *testing.T) {
 	if got := replicaStateFromProto(99); got != policy.ReplicaServing {
 		t.Errorf("replica state 99 comes in as %v, want serving", got)
 	}
-	if got := reasonCodeFromProto(99); got != policy.ReasonUnknown {
+	if got := ReasonCodeFromProto(99); got != policy.ReasonUnknown {
 		t.Errorf("reason code 99 comes in as %v, want unknown", got)
 	}
 }

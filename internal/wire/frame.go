@@ -145,7 +145,7 @@ func FrameFromProto(src report.Source, f *hedgedv1.Frame) (*report.Report, error
 		Service:    service,
 		Sequence:   f.GetSequence(),
 		Interval:   interval,
-		Generation: generationFromProto(f.GetGeneration()),
+		Generation: GenerationFromProto(f.GetGeneration()),
 		Early:      f.GetEarly(),
 		Dropped:    f.GetDropped(),
 	}

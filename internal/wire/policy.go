@@ -69,7 +69,7 @@ func PolicyFromProto(m *hedgedv1.ServicePolicy) (*policy.Policy, error) {
 	}
 	p := &policy.Policy{
 		Key:        key,
-		Generation: generationFromProto(m.GetGeneration()),
+		Generation: GenerationFromProto(m.GetGeneration()),
 		Mode:       ModeFromProto(m.GetMode()),
 		Budget: policy.Budget{
 			Ratio: m.GetBudget().GetRatio(),
@@ -142,7 +142,8 @@ func GenerationToProto(g policy.Generation) *hedgedv1.Generation {
 	return &hedgedv1.Generation{Epoch: g.Epoch, Number: g.Number}
 }
 
-func generationFromProto(g *hedgedv1.Generation) policy.Generation {
+// GenerationFromProto returns the generation; zero for an absent one.
+func GenerationFromProto(g *hedgedv1.Generation) policy.Generation {
 	return policy.Generation{Epoch: g.GetEpoch(), Number: g.GetNumber()}
 }
 
@@ -184,7 +185,7 @@ func ReasonToProto(r policy.Reason) *hedgedv1.Reason {
 }
 
 func reasonFromProto(r *hedgedv1.Reason) policy.Reason {
-	return policy.Reason{Code: reasonCodeFromProto(r.GetCode()), Text: r.GetText()}
+	return policy.Reason{Code: ReasonCodeFromProto(r.GetCode()), Text: r.GetText()}
 }
 
 // text makes a sentence for people fit for a proto string, which must be valid UTF-8.

@@ -1271,6 +1271,7 @@ type Change struct {
 	DelayAfter    *durationpb.Duration   `protobuf:"bytes,5,opt,name=delay_after,json=delayAfter,proto3" json:"delay_after,omitempty"`
 	Mode          Mode                   `protobuf:"varint,6,opt,name=mode,proto3,enum=hedged.v1.Mode" json:"mode,omitempty"`
 	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	ReasonCode    ReasonCode             `protobuf:"varint,8,opt,name=reason_code,json=reasonCode,proto3,enum=hedged.v1.ReasonCode" json:"reason_code,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1354,17 +1355,30 @@ func (x *Change) GetReason() string {
 	return ""
 }
 
+func (x *Change) GetReasonCode() ReasonCode {
+	if x != nil {
+		return x.ReasonCode
+	}
+	return ReasonCode_REASON_CODE_UNSPECIFIED
+}
+
 // Override is an operator's word. It outranks configuration and all guards.
 type Override struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// MODE_UNSPECIFIED in a request: take the override away.
+	// MODE_UNSPECIFIED: as configured. In a request without a target too, it takes
+	// the override away.
 	Mode Mode `protobuf:"varint,1,opt,name=mode,proto3,enum=hedged.v1.Mode" json:"mode,omitempty"`
-	// More than 0, at most 1; absent: as configured.
+	// .001 to .5; absent: as configured.
 	Target *float64 `protobuf:"fixed64,2,opt,name=target,proto3,oneof" json:"target,omitempty"`
 	// Who said it and why; at most 256 bytes each.
-	Author        string                 `protobuf:"bytes,3,opt,name=author,proto3" json:"author,omitempty"`
-	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	SetAt         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=set_at,json=setAt,proto3" json:"set_at,omitempty"`
+	Author string                 `protobuf:"bytes,3,opt,name=author,proto3" json:"author,omitempty"`
+	Reason string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	SetAt  *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=set_at,json=setAt,proto3" json:"set_at,omitempty"`
+	// Only in a request: how long it holds; 1 s to 30 days. Absent: until it is
+	// taken away.
+	Lifetime *durationpb.Duration `protobuf:"bytes,6,opt,name=lifetime,proto3" json:"lifetime,omitempty"`
+	// Never in a request: when it ends by itself.
+	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1430,6 +1444,20 @@ func (x *Override) GetReason() string {
 func (x *Override) GetSetAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.SetAt
+	}
+	return nil
+}
+
+func (x *Override) GetLifetime() *durationpb.Duration {
+	if x != nil {
+		return x.Lifetime
+	}
+	return nil
+}
+
+func (x *Override) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
 	}
 	return nil
 }
@@ -1589,6 +1617,259 @@ func (x *SetOverrideResponse) GetChanged() []string {
 	return nil
 }
 
+type GetHistoryRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "tenant/service" or "service": with what concerns all; empty: everything.
+	Service string `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
+	// 1 to 1,000; 0: 100.
+	Limit         uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetHistoryRequest) Reset() {
+	*x = GetHistoryRequest{}
+	mi := &file_hedged_v1_admin_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetHistoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetHistoryRequest) ProtoMessage() {}
+
+func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hedged_v1_admin_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetHistoryRequest.ProtoReflect.Descriptor instead.
+func (*GetHistoryRequest) Descriptor() ([]byte, []int) {
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *GetHistoryRequest) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *GetHistoryRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type GetHistoryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Entries       []*HistoryEntry        `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetHistoryResponse) Reset() {
+	*x = GetHistoryResponse{}
+	mi := &file_hedged_v1_admin_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetHistoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetHistoryResponse) ProtoMessage() {}
+
+func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hedged_v1_admin_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetHistoryResponse.ProtoReflect.Descriptor instead.
+func (*GetHistoryResponse) Descriptor() ([]byte, []int) {
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *GetHistoryResponse) GetEntries() []*HistoryEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+// HistoryEntry is one command of an operator, or one decision. The latest 200
+// commands are kept, and of each service the latest 100 decisions.
+type HistoryEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	At    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	// "tenant/service"; empty: all.
+	Service string `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
+	// Types that are valid to be assigned to What:
+	//
+	//	*HistoryEntry_Override
+	//	*HistoryEntry_Change
+	What          isHistoryEntry_What `protobuf_oneof:"what"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryEntry) Reset() {
+	*x = HistoryEntry{}
+	mi := &file_hedged_v1_admin_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryEntry) ProtoMessage() {}
+
+func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_hedged_v1_admin_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
+func (*HistoryEntry) Descriptor() ([]byte, []int) {
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *HistoryEntry) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *HistoryEntry) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *HistoryEntry) GetWhat() isHistoryEntry_What {
+	if x != nil {
+		return x.What
+	}
+	return nil
+}
+
+func (x *HistoryEntry) GetOverride() *Override {
+	if x != nil {
+		if x, ok := x.What.(*HistoryEntry_Override); ok {
+			return x.Override
+		}
+	}
+	return nil
+}
+
+func (x *HistoryEntry) GetChange() *Change {
+	if x != nil {
+		if x, ok := x.What.(*HistoryEntry_Change); ok {
+			return x.Change
+		}
+	}
+	return nil
+}
+
+type isHistoryEntry_What interface {
+	isHistoryEntry_What()
+}
+
+type HistoryEntry_Override struct {
+	Override *Override `protobuf:"bytes,3,opt,name=override,proto3,oneof"`
+}
+
+type HistoryEntry_Change struct {
+	Change *Change `protobuf:"bytes,4,opt,name=change,proto3,oneof"`
+}
+
+func (*HistoryEntry_Override) isHistoryEntry_What() {}
+
+func (*HistoryEntry_Change) isHistoryEntry_What() {}
+
+// ServiceRecord is what the daemon stores of a service.
+type ServiceRecord struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Policy *ServicePolicy         `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	// Newest first; at most 100.
+	Changes       []*Change `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServiceRecord) Reset() {
+	*x = ServiceRecord{}
+	mi := &file_hedged_v1_admin_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServiceRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServiceRecord) ProtoMessage() {}
+
+func (x *ServiceRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_hedged_v1_admin_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServiceRecord.ProtoReflect.Descriptor instead.
+func (*ServiceRecord) Descriptor() ([]byte, []int) {
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ServiceRecord) GetPolicy() *ServicePolicy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+func (x *ServiceRecord) GetChanges() []*Change {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
 var File_hedged_v1_admin_proto protoreflect.FileDescriptor
 
 const file_hedged_v1_admin_proto_rawDesc = "" +
@@ -1700,7 +1981,7 @@ const file_hedged_v1_admin_proto_rawDesc = "" +
 	"\x04code\x18\x01 \x01(\x0e2\x15.hedged.v1.ReasonCodeR\x04code\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\tR\x06method\x12\x18\n" +
 	"\adecided\x18\x03 \x01(\bR\adecided\x12\x12\n" +
-	"\x04text\x18\x04 \x01(\tR\x04text\"\xba\x02\n" +
+	"\x04text\x18\x04 \x01(\tR\x04text\"\xf2\x02\n" +
 	"\x06Change\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x125\n" +
 	"\n" +
@@ -1711,13 +1992,18 @@ const file_hedged_v1_admin_proto_rawDesc = "" +
 	"\vdelay_after\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"delayAfter\x12#\n" +
 	"\x04mode\x18\x06 \x01(\x0e2\x0f.hedged.v1.ModeR\x04mode\x12\x16\n" +
-	"\x06reason\x18\a \x01(\tR\x06reason\"\xba\x01\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\x126\n" +
+	"\vreason_code\x18\b \x01(\x0e2\x15.hedged.v1.ReasonCodeR\n" +
+	"reasonCode\"\xac\x02\n" +
 	"\bOverride\x12#\n" +
 	"\x04mode\x18\x01 \x01(\x0e2\x0f.hedged.v1.ModeR\x04mode\x12\x1b\n" +
 	"\x06target\x18\x02 \x01(\x01H\x00R\x06target\x88\x01\x01\x12\x16\n" +
 	"\x06author\x18\x03 \x01(\tR\x06author\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x121\n" +
-	"\x06set_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05setAtB\t\n" +
+	"\x06set_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05setAt\x125\n" +
+	"\blifetime\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\blifetime\x129\n" +
+	"\n" +
+	"expires_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAtB\t\n" +
 	"\a_target\"~\n" +
 	"\x12SetOverrideRequest\x12\x1a\n" +
 	"\aservice\x18\x01 \x01(\tH\x00R\aservice\x12\x12\n" +
@@ -1727,14 +2013,30 @@ const file_hedged_v1_admin_proto_rawDesc = "" +
 	"\x13SetOverrideResponse\x12\x18\n" +
 	"\adurable\x18\x01 \x01(\bR\adurable\x12\x18\n" +
 	"\awarning\x18\x02 \x01(\tR\awarning\x12\x18\n" +
-	"\achanged\x18\x03 \x03(\tR\achanged2\xdb\x03\n" +
+	"\achanged\x18\x03 \x03(\tR\achanged\"C\n" +
+	"\x11GetHistoryRequest\x12\x18\n" +
+	"\aservice\x18\x01 \x01(\tR\aservice\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\rR\x05limit\"G\n" +
+	"\x12GetHistoryResponse\x121\n" +
+	"\aentries\x18\x01 \x03(\v2\x17.hedged.v1.HistoryEntryR\aentries\"\xbc\x01\n" +
+	"\fHistoryEntry\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x18\n" +
+	"\aservice\x18\x02 \x01(\tR\aservice\x121\n" +
+	"\boverride\x18\x03 \x01(\v2\x13.hedged.v1.OverrideH\x00R\boverride\x12+\n" +
+	"\x06change\x18\x04 \x01(\v2\x11.hedged.v1.ChangeH\x00R\x06changeB\x06\n" +
+	"\x04what\"n\n" +
+	"\rServiceRecord\x120\n" +
+	"\x06policy\x18\x01 \x01(\v2\x18.hedged.v1.ServicePolicyR\x06policy\x12+\n" +
+	"\achanges\x18\x02 \x03(\v2\x11.hedged.v1.ChangeR\achanges2\xa6\x04\n" +
 	"\fAdminService\x12F\n" +
 	"\tGetStatus\x12\x1b.hedged.v1.GetStatusRequest\x1a\x1c.hedged.v1.GetStatusResponse\x12O\n" +
 	"\fListServices\x12\x1e.hedged.v1.ListServicesRequest\x1a\x1f.hedged.v1.ListServicesResponse\x12T\n" +
 	"\rWatchServices\x12\x1f.hedged.v1.WatchServicesRequest\x1a .hedged.v1.WatchServicesResponse0\x01\x12L\n" +
 	"\vListClients\x12\x1d.hedged.v1.ListClientsRequest\x1a\x1e.hedged.v1.ListClientsResponse\x12@\n" +
 	"\aExplain\x12\x19.hedged.v1.ExplainRequest\x1a\x1a.hedged.v1.ExplainResponse\x12L\n" +
-	"\vSetOverride\x12\x1d.hedged.v1.SetOverrideRequest\x1a\x1e.hedged.v1.SetOverrideResponseB9Z7github.com/hedged-project/hedged/api/hedged/v1;hedgedv1b\x06proto3"
+	"\vSetOverride\x12\x1d.hedged.v1.SetOverrideRequest\x1a\x1e.hedged.v1.SetOverrideResponse\x12I\n" +
+	"\n" +
+	"GetHistory\x12\x1c.hedged.v1.GetHistoryRequest\x1a\x1d.hedged.v1.GetHistoryResponseB9Z7github.com/hedged-project/hedged/api/hedged/v1;hedgedv1b\x06proto3"
 
 var (
 	file_hedged_v1_admin_proto_rawDescOnce sync.Once
@@ -1748,7 +2050,7 @@ func file_hedged_v1_admin_proto_rawDescGZIP() []byte {
 	return file_hedged_v1_admin_proto_rawDescData
 }
 
-var file_hedged_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_hedged_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_hedged_v1_admin_proto_goTypes = []any{
 	(*GetStatusRequest)(nil),      // 0: hedged.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),     // 1: hedged.v1.GetStatusResponse
@@ -1771,73 +2073,88 @@ var file_hedged_v1_admin_proto_goTypes = []any{
 	(*Override)(nil),              // 18: hedged.v1.Override
 	(*SetOverrideRequest)(nil),    // 19: hedged.v1.SetOverrideRequest
 	(*SetOverrideResponse)(nil),   // 20: hedged.v1.SetOverrideResponse
-	nil,                           // 21: hedged.v1.Load.SuppressedEntry
-	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
-	(*ServicePolicy)(nil),         // 24: hedged.v1.ServicePolicy
-	(*MethodPolicy)(nil),          // 25: hedged.v1.MethodPolicy
-	(*ReplicaPolicy)(nil),         // 26: hedged.v1.ReplicaPolicy
-	(*Generation)(nil),            // 27: hedged.v1.Generation
-	(ReasonCode)(0),               // 28: hedged.v1.ReasonCode
-	(Mode)(0),                     // 29: hedged.v1.Mode
+	(*GetHistoryRequest)(nil),     // 21: hedged.v1.GetHistoryRequest
+	(*GetHistoryResponse)(nil),    // 22: hedged.v1.GetHistoryResponse
+	(*HistoryEntry)(nil),          // 23: hedged.v1.HistoryEntry
+	(*ServiceRecord)(nil),         // 24: hedged.v1.ServiceRecord
+	nil,                           // 25: hedged.v1.Load.SuppressedEntry
+	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
+	(*ServicePolicy)(nil),         // 28: hedged.v1.ServicePolicy
+	(*MethodPolicy)(nil),          // 29: hedged.v1.MethodPolicy
+	(*ReplicaPolicy)(nil),         // 30: hedged.v1.ReplicaPolicy
+	(*Generation)(nil),            // 31: hedged.v1.Generation
+	(ReasonCode)(0),               // 32: hedged.v1.ReasonCode
+	(Mode)(0),                     // 33: hedged.v1.Mode
 }
 var file_hedged_v1_admin_proto_depIdxs = []int32{
-	22, // 0: hedged.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	26, // 0: hedged.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
 	18, // 1: hedged.v1.GetStatusResponse.all_override:type_name -> hedged.v1.Override
-	22, // 2: hedged.v1.GetStatusResponse.config_loaded_at:type_name -> google.protobuf.Timestamp
+	26, // 2: hedged.v1.GetStatusResponse.config_loaded_at:type_name -> google.protobuf.Timestamp
 	6,  // 3: hedged.v1.ListServicesResponse.services:type_name -> hedged.v1.ServiceStatus
-	23, // 4: hedged.v1.WatchServicesRequest.min_interval:type_name -> google.protobuf.Duration
+	27, // 4: hedged.v1.WatchServicesRequest.min_interval:type_name -> google.protobuf.Duration
 	6,  // 5: hedged.v1.WatchServicesResponse.services:type_name -> hedged.v1.ServiceStatus
-	24, // 6: hedged.v1.ServiceStatus.policy:type_name -> hedged.v1.ServicePolicy
+	28, // 6: hedged.v1.ServiceStatus.policy:type_name -> hedged.v1.ServicePolicy
 	7,  // 7: hedged.v1.ServiceStatus.load:type_name -> hedged.v1.Load
 	8,  // 8: hedged.v1.ServiceStatus.methods:type_name -> hedged.v1.MethodStatus
 	9,  // 9: hedged.v1.ServiceStatus.replicas:type_name -> hedged.v1.ReplicaStatus
 	18, // 10: hedged.v1.ServiceStatus.override:type_name -> hedged.v1.Override
-	23, // 11: hedged.v1.Load.window:type_name -> google.protobuf.Duration
-	21, // 12: hedged.v1.Load.suppressed:type_name -> hedged.v1.Load.SuppressedEntry
-	23, // 13: hedged.v1.Load.server_wasted:type_name -> google.protobuf.Duration
-	25, // 14: hedged.v1.MethodStatus.policy:type_name -> hedged.v1.MethodPolicy
+	27, // 11: hedged.v1.Load.window:type_name -> google.protobuf.Duration
+	25, // 12: hedged.v1.Load.suppressed:type_name -> hedged.v1.Load.SuppressedEntry
+	27, // 13: hedged.v1.Load.server_wasted:type_name -> google.protobuf.Duration
+	29, // 14: hedged.v1.MethodStatus.policy:type_name -> hedged.v1.MethodPolicy
 	7,  // 15: hedged.v1.MethodStatus.load:type_name -> hedged.v1.Load
-	23, // 16: hedged.v1.MethodStatus.p50:type_name -> google.protobuf.Duration
-	23, // 17: hedged.v1.MethodStatus.p95:type_name -> google.protobuf.Duration
-	23, // 18: hedged.v1.MethodStatus.p99:type_name -> google.protobuf.Duration
-	23, // 19: hedged.v1.MethodStatus.p999:type_name -> google.protobuf.Duration
-	26, // 20: hedged.v1.ReplicaStatus.policy:type_name -> hedged.v1.ReplicaPolicy
-	23, // 21: hedged.v1.ReplicaStatus.p50:type_name -> google.protobuf.Duration
-	23, // 22: hedged.v1.ReplicaStatus.p95:type_name -> google.protobuf.Duration
+	27, // 16: hedged.v1.MethodStatus.p50:type_name -> google.protobuf.Duration
+	27, // 17: hedged.v1.MethodStatus.p95:type_name -> google.protobuf.Duration
+	27, // 18: hedged.v1.MethodStatus.p99:type_name -> google.protobuf.Duration
+	27, // 19: hedged.v1.MethodStatus.p999:type_name -> google.protobuf.Duration
+	30, // 20: hedged.v1.ReplicaStatus.policy:type_name -> hedged.v1.ReplicaPolicy
+	27, // 21: hedged.v1.ReplicaStatus.p50:type_name -> google.protobuf.Duration
+	27, // 22: hedged.v1.ReplicaStatus.p95:type_name -> google.protobuf.Duration
 	12, // 23: hedged.v1.ListClientsResponse.clients:type_name -> hedged.v1.ClientStatus
 	13, // 24: hedged.v1.ClientStatus.subscriptions:type_name -> hedged.v1.Subscription
-	23, // 25: hedged.v1.ClientStatus.report_age:type_name -> google.protobuf.Duration
-	27, // 26: hedged.v1.Subscription.generation:type_name -> hedged.v1.Generation
+	27, // 25: hedged.v1.ClientStatus.report_age:type_name -> google.protobuf.Duration
+	31, // 26: hedged.v1.Subscription.generation:type_name -> hedged.v1.Generation
 	6,  // 27: hedged.v1.ExplainResponse.service:type_name -> hedged.v1.ServiceStatus
 	16, // 28: hedged.v1.ExplainResponse.guards:type_name -> hedged.v1.Guard
 	17, // 29: hedged.v1.ExplainResponse.changes:type_name -> hedged.v1.Change
-	28, // 30: hedged.v1.Guard.code:type_name -> hedged.v1.ReasonCode
-	22, // 31: hedged.v1.Change.at:type_name -> google.protobuf.Timestamp
-	27, // 32: hedged.v1.Change.generation:type_name -> hedged.v1.Generation
-	23, // 33: hedged.v1.Change.delay_before:type_name -> google.protobuf.Duration
-	23, // 34: hedged.v1.Change.delay_after:type_name -> google.protobuf.Duration
-	29, // 35: hedged.v1.Change.mode:type_name -> hedged.v1.Mode
-	29, // 36: hedged.v1.Override.mode:type_name -> hedged.v1.Mode
-	22, // 37: hedged.v1.Override.set_at:type_name -> google.protobuf.Timestamp
-	18, // 38: hedged.v1.SetOverrideRequest.override:type_name -> hedged.v1.Override
-	0,  // 39: hedged.v1.AdminService.GetStatus:input_type -> hedged.v1.GetStatusRequest
-	2,  // 40: hedged.v1.AdminService.ListServices:input_type -> hedged.v1.ListServicesRequest
-	4,  // 41: hedged.v1.AdminService.WatchServices:input_type -> hedged.v1.WatchServicesRequest
-	10, // 42: hedged.v1.AdminService.ListClients:input_type -> hedged.v1.ListClientsRequest
-	14, // 43: hedged.v1.AdminService.Explain:input_type -> hedged.v1.ExplainRequest
-	19, // 44: hedged.v1.AdminService.SetOverride:input_type -> hedged.v1.SetOverrideRequest
-	1,  // 45: hedged.v1.AdminService.GetStatus:output_type -> hedged.v1.GetStatusResponse
-	3,  // 46: hedged.v1.AdminService.ListServices:output_type -> hedged.v1.ListServicesResponse
-	5,  // 47: hedged.v1.AdminService.WatchServices:output_type -> hedged.v1.WatchServicesResponse
-	11, // 48: hedged.v1.AdminService.ListClients:output_type -> hedged.v1.ListClientsResponse
-	15, // 49: hedged.v1.AdminService.Explain:output_type -> hedged.v1.ExplainResponse
-	20, // 50: hedged.v1.AdminService.SetOverride:output_type -> hedged.v1.SetOverrideResponse
-	45, // [45:51] is the sub-list for method output_type
-	39, // [39:45] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	32, // 30: hedged.v1.Guard.code:type_name -> hedged.v1.ReasonCode
+	26, // 31: hedged.v1.Change.at:type_name -> google.protobuf.Timestamp
+	31, // 32: hedged.v1.Change.generation:type_name -> hedged.v1.Generation
+	27, // 33: hedged.v1.Change.delay_before:type_name -> google.protobuf.Duration
+	27, // 34: hedged.v1.Change.delay_after:type_name -> google.protobuf.Duration
+	33, // 35: hedged.v1.Change.mode:type_name -> hedged.v1.Mode
+	32, // 36: hedged.v1.Change.reason_code:type_name -> hedged.v1.ReasonCode
+	33, // 37: hedged.v1.Override.mode:type_name -> hedged.v1.Mode
+	26, // 38: hedged.v1.Override.set_at:type_name -> google.protobuf.Timestamp
+	27, // 39: hedged.v1.Override.lifetime:type_name -> google.protobuf.Duration
+	26, // 40: hedged.v1.Override.expires_at:type_name -> google.protobuf.Timestamp
+	18, // 41: hedged.v1.SetOverrideRequest.override:type_name -> hedged.v1.Override
+	23, // 42: hedged.v1.GetHistoryResponse.entries:type_name -> hedged.v1.HistoryEntry
+	26, // 43: hedged.v1.HistoryEntry.at:type_name -> google.protobuf.Timestamp
+	18, // 44: hedged.v1.HistoryEntry.override:type_name -> hedged.v1.Override
+	17, // 45: hedged.v1.HistoryEntry.change:type_name -> hedged.v1.Change
+	28, // 46: hedged.v1.ServiceRecord.policy:type_name -> hedged.v1.ServicePolicy
+	17, // 47: hedged.v1.ServiceRecord.changes:type_name -> hedged.v1.Change
+	0,  // 48: hedged.v1.AdminService.GetStatus:input_type -> hedged.v1.GetStatusRequest
+	2,  // 49: hedged.v1.AdminService.ListServices:input_type -> hedged.v1.ListServicesRequest
+	4,  // 50: hedged.v1.AdminService.WatchServices:input_type -> hedged.v1.WatchServicesRequest
+	10, // 51: hedged.v1.AdminService.ListClients:input_type -> hedged.v1.ListClientsRequest
+	14, // 52: hedged.v1.AdminService.Explain:input_type -> hedged.v1.ExplainRequest
+	19, // 53: hedged.v1.AdminService.SetOverride:input_type -> hedged.v1.SetOverrideRequest
+	21, // 54: hedged.v1.AdminService.GetHistory:input_type -> hedged.v1.GetHistoryRequest
+	1,  // 55: hedged.v1.AdminService.GetStatus:output_type -> hedged.v1.GetStatusResponse
+	3,  // 56: hedged.v1.AdminService.ListServices:output_type -> hedged.v1.ListServicesResponse
+	5,  // 57: hedged.v1.AdminService.WatchServices:output_type -> hedged.v1.WatchServicesResponse
+	11, // 58: hedged.v1.AdminService.ListClients:output_type -> hedged.v1.ListClientsResponse
+	15, // 59: hedged.v1.AdminService.Explain:output_type -> hedged.v1.ExplainResponse
+	20, // 60: hedged.v1.AdminService.SetOverride:output_type -> hedged.v1.SetOverrideResponse
+	22, // 61: hedged.v1.AdminService.GetHistory:output_type -> hedged.v1.GetHistoryResponse
+	55, // [55:62] is the sub-list for method output_type
+	48, // [48:55] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_hedged_v1_admin_proto_init() }
@@ -1852,13 +2169,17 @@ func file_hedged_v1_admin_proto_init() {
 		(*SetOverrideRequest_Service)(nil),
 		(*SetOverrideRequest_All)(nil),
 	}
+	file_hedged_v1_admin_proto_msgTypes[23].OneofWrappers = []any{
+		(*HistoryEntry_Override)(nil),
+		(*HistoryEntry_Change)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hedged_v1_admin_proto_rawDesc), len(file_hedged_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const (
 	AdminService_ListClients_FullMethodName   = "/hedged.v1.AdminService/ListClients"
 	AdminService_Explain_FullMethodName       = "/hedged.v1.AdminService/Explain"
 	AdminService_SetOverride_FullMethodName   = "/hedged.v1.AdminService/SetOverride"
+	AdminService_GetHistory_FullMethodName    = "/hedged.v1.AdminService/GetHistory"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -48,6 +49,8 @@ type AdminServiceClient interface {
 	// SetOverride says off, on, or shadow for a service or for all. It is saved
 	// before it is acknowledged; see `durable`. Saying the same again is no error.
 	SetOverride(ctx context.Context, in *SetOverrideRequest, opts ...grpc.CallOption) (*SetOverrideResponse, error)
+	// GetHistory returns what operators commanded and what was decided, newest first.
+	GetHistory(ctx context.Context, in *GetHistoryRequest, opts ...grpc.CallOption) (*GetHistoryResponse, error)
 }
 
 type adminServiceClient struct {
@@ -127,6 +130,16 @@ func (c *adminServiceClient) SetOverride(ctx context.Context, in *SetOverrideReq
 	return out, nil
 }
 
+func (c *adminServiceClient) GetHistory(ctx context.Context, in *GetHistoryRequest, opts ...grpc.CallOption) (*GetHistoryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetHistoryResponse)
+	err := c.cc.Invoke(ctx, AdminService_GetHistory_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -148,6 +161,8 @@ type AdminServiceServer interface {
 	// SetOverride says off, on, or shadow for a service or for all. It is saved
 	// before it is acknowledged; see `durable`. Saying the same again is no error.
 	SetOverride(context.Context, *SetOverrideRequest) (*SetOverrideResponse, error)
+	// GetHistory returns what operators commanded and what was decided, newest first.
+	GetHistory(context.Context, *GetHistoryRequest) (*GetHistoryResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -175,6 +190,9 @@ func (UnimplementedAdminServiceServer) Explain(context.Context, *ExplainRequest)
 }
 func (UnimplementedAdminServiceServer) SetOverride(context.Context, *SetOverrideRequest) (*SetOverrideResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetOverride not implemented")
+}
+func (UnimplementedAdminServiceServer) GetHistory(context.Context, *GetHistoryRequest) (*GetHistoryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetHistory not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -298,6 +316,24 @@ func _AdminService_SetOverride_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_GetHistory_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetHistoryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GetHistory(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GetHistory_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GetHistory(ctx, req.(*GetHistoryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -324,6 +360,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetOverride",
 			Handler:    _AdminService_SetOverride_Handler,
+		},
+		{
+			MethodName: "GetHistory",
+			Handler:    _AdminService_GetHistory_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -7,8 +7,10 @@ import (
 	"os/user"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	hedgedv1 "github.com/hedged-project/hedged/api/hedged/v1"
 	"github.com/hedged-project/hedged/control"
@@ -35,10 +37,30 @@ func (o *options) on() *cobra.Command {
 	return cmd
 }
 
-// override returns the command that sets a mode; target is on's flag.
+func (o *options) set() *cobra.Command {
+	var target float64
+	cmd := o.override("set", hedgedv1.Mode_MODE_UNSPECIFIED, "Set the target, whatever the mode",
+		`set replaces the configured target until it is released; the mode stays as configured.`, &target)
+	cmd.Flags().Float64Var(&target, "target", 0, fmt.Sprintf("most extra load, as a `RATIO` of calls, %g to %g", control.MinTarget, control.MaxTarget))
+	return cmd
+}
+
+func (o *options) release() *cobra.Command {
+	return o.override("release", hedgedv1.Mode_MODE_UNSPECIFIED, "Take an override away",
+		`release lets the configuration decide again.`)
+}
+
+const (
+	minLifetime = time.Second
+	maxLifetime = 30 * 24 * time.Hour
+)
+
+// override returns the command that sets a mode; target is the flag of those that
+// have one.
 func (o *options) override(name string, mode hedgedv1.Mode, short, long string, target ...*float64) *cobra.Command {
 	var all bool
 	var reason string
+	var lifetime time.Duration
 	cmd := &cobra.Command{
 		Use:   name + " SERVICE | --all",
 		Short: short,
@@ -64,32 +86,49 @@ and 'on SERVICE' starts that one again. Saying the same again is no error.`,
 			if !all {
 				req.Scope = &hedgedv1.SetOverrideRequest_Service{Service: args[0]}
 			}
+			if name == "set" && !cmd.Flags().Changed("target") {
+				return cli.Usagef("set: want what to set: --target")
+			}
 			if cmd.Flags().Changed("target") {
 				if t := *target[0]; !(t >= control.MinTarget && t <= control.MaxTarget) {
 					return cli.Usagef("--target: %g, want %g to %g", t, control.MinTarget, control.MaxTarget)
 				}
 				req.Override.Target = target[0]
 			}
-			return o.ask(cmd.Context(), func(ctx context.Context, admin hedgedv1.AdminServiceClient) error {
-				r, err := admin.SetOverride(ctx, req)
-				if err != nil {
-					return err
+			if cmd.Flags().Changed("for") {
+				if lifetime < minLifetime || lifetime > maxLifetime {
+					return cli.Usagef("--for: %v, want %v to %v", lifetime, minLifetime, maxLifetime)
 				}
-				if w := r.GetWarning(); w != "" {
-					fmt.Fprintf(o.err, "hedgectl: warning: %s\n", w)
-				}
-				if !all {
-					if err := o.warnUnused(ctx, admin, args[0]); err != nil {
-						return err
-					}
-				}
-				return o.print(r, func(w io.Writer) { writeOutcome(w, name, all, args, r) })
-			})
+				req.Override.Lifetime = durationpb.New(lifetime)
+			}
+			return o.setOverride(cmd.Context(), name, req)
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "every service, those that are still unknown included")
 	cmd.Flags().StringVar(&reason, "reason", "", "`WHY`, for whoever looks later")
+	if name != "release" {
+		cmd.Flags().DurationVar(&lifetime, "for", 0, "`TIME` after which it ends by itself, 1s to 720h; without, it holds until it is released")
+	}
 	return cmd
+}
+
+// setOverride sends a command and shows what came of it.
+func (o *options) setOverride(ctx context.Context, name string, req *hedgedv1.SetOverrideRequest) error {
+	return o.ask(ctx, func(ctx context.Context, admin hedgedv1.AdminServiceClient) error {
+		r, err := admin.SetOverride(ctx, req)
+		if err != nil {
+			return err
+		}
+		if w := r.GetWarning(); w != "" {
+			fmt.Fprintf(o.err, "hedgectl: warning: %s\n", w)
+		}
+		if !req.GetAll() {
+			if err := o.warnUnused(ctx, admin, req.GetService()); err != nil {
+				return err
+			}
+		}
+		return o.print(r, func(w io.Writer) { writeOutcome(w, name, req, r) })
+	})
 }
 
 // warnUnused says so where nobody uses the service: a kill switch with a typo in
@@ -125,10 +164,10 @@ func some(names []string) string {
 	}
 }
 
-func writeOutcome(w io.Writer, name string, all bool, args []string, r *hedgedv1.SetOverrideResponse) {
+func writeOutcome(w io.Writer, name string, req *hedgedv1.SetOverrideRequest, r *hedgedv1.SetOverrideResponse) {
 	what := "every service"
-	if !all {
-		what = args[0]
+	if !req.GetAll() {
+		what = req.GetService()
 	}
 	if len(r.GetChanged()) == 0 {
 		fmt.Fprintf(w, "%s: %s; no policy changed\n", what, name)

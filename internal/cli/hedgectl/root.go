@@ -3,16 +3,19 @@
 package hedgectl
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v4"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -22,6 +25,7 @@ import (
 
 	hedgedv1 "github.com/hedged-project/hedged/api/hedged/v1"
 	"github.com/hedged-project/hedged/internal/cli"
+	"github.com/hedged-project/hedged/internal/suggest"
 )
 
 // options are the flags that every command has.
@@ -55,18 +59,23 @@ Exit codes: 0 done; 1 it could not be done; 2 the command was not understood.`,
 	root.SetErr(stderr)
 	f := root.PersistentFlags()
 	f.StringVar(&o.daemon, "daemon", envOr("HEDGED_DAEMON", "127.0.0.1:7946"), "`HOST:PORT` of the daemon's gRPC port; HEDGED_DAEMON sets it too")
-	f.StringVarP(&o.output, "output", "o", "table", "`FORMAT` of the answer: table or json")
+	f.StringVarP(&o.output, "output", "o", "table", "`FORMAT` of the answer: table, json or yaml")
 	f.DurationVar(&o.timeout, "timeout", 5*time.Second, "longest `TIME` to wait for the daemon, more than 0s")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		if o.output != "table" && o.output != "json" {
-			return cli.Usagef("--output: %q, want table or json", o.output)
+		formats := []string{"table", "json", "yaml"}
+		if cmd.Name() == "demo" || cmd.Name() == "simulate" { // they stream their results
+			formats = formats[:2]
+		}
+		if !slices.Contains(formats, o.output) {
+			return cli.Usagef("--output: %q, want %s", o.output, suggest.List(formats))
 		}
 		if o.timeout <= 0 {
 			return cli.Usagef("--timeout: %v, want more than 0", o.timeout)
 		}
 		return nil
 	}
-	root.AddCommand(o.status(), o.watch(), o.explain(), o.off(), o.on(), o.shadow(), o.demo(), o.simulate())
+	root.AddCommand(o.status(), o.watch(), o.clients(), o.replicas(), o.explain(), o.history(), o.policy(),
+		o.off(), o.on(), o.shadow(), o.set(), o.release(), o.rollback(), o.demo(), o.simulate())
 	root.AddCommand(children(stdout, stderr)...)
 	return root
 }
@@ -132,16 +141,37 @@ func plain(message string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(cause, "Error while dialing: "), `"`)
 }
 
-// print shows m as JSON where that was asked for, else as table shows it.
+// print shows m as JSON or YAML where that was asked for, else as table shows it.
 func (o *options) print(m proto.Message, table func(w io.Writer)) error {
-	if o.output == "json" {
-		b, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(m)
+	if o.output == "table" {
+		table(o.out)
+		return nil
+	}
+	return o.json(m)
+}
+
+// json writes one document: JSON, or the same as YAML.
+func (o *options) json(m proto.Message) error {
+	b, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("format answer: %w", err)
+	}
+	return o.document(b)
+}
+
+// document writes JSON as it is, or as YAML.
+func (o *options) document(blob []byte) error {
+	if o.output == "yaml" {
+		var tree any
+		err := yaml.Unmarshal(blob, &tree) // JSON is YAML
+		if err == nil {
+			blob, err = yaml.Marshal(tree)
+		}
 		if err != nil {
 			return fmt.Errorf("format answer: %w", err)
 		}
-		_, err = fmt.Fprintf(o.out, "%s\n", b)
-		return err
+		blob = append([]byte("---\n"), blob...) // of several, as watch prints
 	}
-	table(o.out)
-	return nil
+	_, err := fmt.Fprintf(o.out, "%s\n", bytes.TrimRight(blob, "\n"))
+	return err
 }

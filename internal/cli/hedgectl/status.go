@@ -34,11 +34,15 @@ generation of the policy that each client runs.`,
 				if err != nil {
 					return err
 				}
-				if o.output == "json" {
-					return all.json(o.out)
+				if o.output == "table" {
+					all.table(o.out)
+					return nil
 				}
-				all.table(o.out)
-				return nil
+				blob, err := all.json()
+				if err != nil {
+					return err
+				}
+				return o.document(blob)
 			})
 		},
 	}
@@ -69,8 +73,8 @@ func gather(ctx context.Context, admin hedgedv1.AdminServiceClient, service stri
 	return v, err
 }
 
-// json writes one document with the three answers.
-func (v overview) json(w io.Writer) error {
+// json returns one document with the three answers.
+func (v overview) json() ([]byte, error) {
 	m := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}
 	document := struct {
 		Daemon   json.RawMessage   `json:"daemon"`
@@ -79,23 +83,23 @@ func (v overview) json(w io.Writer) error {
 	}{Services: []json.RawMessage{}, Clients: []json.RawMessage{}}
 	var err error
 	if document.Daemon, err = m.Marshal(v.daemon); err != nil {
-		return err
+		return nil, err
 	}
 	for _, s := range v.services.GetServices() {
 		b, err := m.Marshal(s)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		document.Services = append(document.Services, b)
 	}
 	for _, c := range v.clients.GetClients() {
 		b, err := m.Marshal(c)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		document.Clients = append(document.Clients, b)
 	}
-	return json.NewEncoder(w).Encode(document)
+	return json.Marshal(document)
 }
 
 func (v overview) table(w io.Writer) {
@@ -207,10 +211,7 @@ func why(s *hedgedv1.ServiceStatus) string {
 }
 
 func said(o *hedgedv1.Override) string {
-	text := modeName(o.GetMode())
-	if o.Target != nil {
-		text += " at " + percent(o.Target)
-	}
+	text := commanded(o)
 	if o.GetAuthor() != "" {
 		text += ", said " + o.GetAuthor()
 	} else {
@@ -221,6 +222,23 @@ func said(o *hedgedv1.Override) string {
 	}
 	if o.GetReason() != "" {
 		text += ": " + o.GetReason()
+	}
+	return text
+}
+
+// commanded is what an override says, in the words of the command.
+func commanded(o *hedgedv1.Override) string {
+	text := modeName(o.GetMode())
+	switch {
+	case o.GetMode() == hedgedv1.Mode_MODE_UNSPECIFIED && o.Target == nil:
+		return "released"
+	case o.GetMode() == hedgedv1.Mode_MODE_UNSPECIFIED:
+		text = "target " + percent(o.Target)
+	case o.Target != nil:
+		text += " at " + percent(o.Target)
+	}
+	if o.GetExpiresAt() != nil {
+		text += " until " + o.GetExpiresAt().AsTime().Local().Format(time.DateTime)
 	}
 	return text
 }
