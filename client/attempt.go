@@ -33,7 +33,9 @@ type attempt struct {
 	try         // the picker writes its replica, sent, stranded and pushback
 	err   error // written at its end, read once it has won
 
-	*received // a hedge's; nil for the primary
+	*received // a hedge's, or any of a stream; nil for the primary of a unary call
+
+	flow *flow // of a stream; else nil
 }
 
 // received is what a hedge gets in the caller's stead. Its attempt's goroutine
@@ -149,7 +151,7 @@ func (a *attempt) options(opts []grpc.CallOption) []grpc.CallOption {
 // deliver gives the caller what the attempt received. Only the caller's
 // goroutine may call it, once the primary's invoker has returned.
 func (a *attempt) deliver(reply any, opts []grpc.CallOption) {
-	if a.err == nil {
+	if a.err == nil && a.flow == nil {
 		moveMessage(reply, a.reply)
 	}
 	for _, o := range opts {
@@ -220,6 +222,28 @@ func moveMessage(dst, src any) {
 		return
 	}
 	reflect.ValueOf(dst).Elem().Set(reflect.ValueOf(src).Elem())
+}
+
+// defaultReplay is the largest request that is sent more than once, as gRPC has it
+// where grpc.MaxRetryRPCBufferSize does not say.
+const defaultReplay = 256 << 10
+
+// fits reports whether the request may be kept for further attempts. A6: "New RPCs
+// which do not fit in the available buffer space [...] will not be retryable, but
+// the original RPC will still be sent." A request that is no proto message is not
+// copied, so it takes no space.
+func (c *call) fits() bool {
+	p, ok := c.req.(proto.Message)
+	if !ok {
+		return true
+	}
+	limit := defaultReplay
+	for _, o := range c.opts {
+		if o, ok := o.(grpc.MaxRetryRPCBufferSizeCallOption); ok {
+			limit = o.MaxRetryRPCBufferSize
+		}
+	}
+	return proto.Size(p) <= limit
 }
 
 // copyRequest returns a request for hedges, which may still be reading theirs

@@ -98,6 +98,9 @@ func (c *call) ready() (policy.Suppression, bool) {
 	if !c.untried() {
 		return policy.SuppressedReplica, false
 	}
+	if c.copied == nil && !c.fits() {
+		return policy.SuppressedUnsafe, false
+	}
 	if c.spare == nil {
 		spare, ok := newMessage(c.reply, c.replyType)
 		if !ok {

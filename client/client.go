@@ -181,8 +181,8 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// DialOptions returns what makes a connection's unary calls hedged, followed by
-// more: pass it to grpc.NewClient. The service is named "tenant/service", or
+// DialOptions returns what makes a connection's unary calls and server streams
+// hedged, followed by more: pass it to grpc.NewClient. The service is named "tenant/service", or
 // "service" in the default tenant, as operators know it; all connections of this
 // Client to one service share its policy, budget and counts.
 //
@@ -194,8 +194,10 @@ func (c *Client) DialOptions(service string, more ...grpc.DialOption) []grpc.Dia
 	if err != nil {
 		return append([]grpc.DialOption{failingDial(err)}, more...)
 	}
+	in := c.interceptor(c.service(key))
 	return append([]grpc.DialOption{
-		grpc.WithChainUnaryInterceptor(c.unaryInterceptor(c.service(key))),
+		grpc.WithChainUnaryInterceptor(in.unary),
+		grpc.WithChainStreamInterceptor(in.stream),
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"` + balancerName + `":{}}]}`),
 		grpc.WithDisableServiceConfig(),
 	}, more...)

@@ -16,15 +16,14 @@ type interceptor struct {
 	acceptable func(fullMethod string, reply any) bool // nil: every reply
 }
 
-// unaryInterceptor returns the interceptor that measures a connection's unary
-// calls for s and hedges those that may run twice. Streams pass by it.
+// interceptor returns what measures a connection's unary calls and server streams
+// for s and hedges those that may run twice.
 //
 // A request of a protobuf type may be put to another use as soon as its call has
 // returned, as without hedging; one of another type must not be written to
 // afterwards, as a hedge that lost may still be reading it.
-func (c *Client) unaryInterceptor(s *service) grpc.UnaryClientInterceptor {
-	in := &interceptor{service: s, safety: c.safety, acceptable: c.opts.Acceptable}
-	return in.unary
+func (c *Client) interceptor(s *service) *interceptor {
+	return &interceptor{service: s, safety: c.safety, acceptable: c.opts.Acceptable}
 }
 
 func (in *interceptor) unary(ctx context.Context, fullMethod string, req, reply any, cc *grpc.ClientConn,

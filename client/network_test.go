@@ -25,7 +25,11 @@ import (
 	"github.com/hedged-project/hedged/policy"
 )
 
-const testMethod = "/hedged.test.Store/Get"
+const (
+	testMethod = "/hedged.test.Store/Get"
+	listMethod = "/hedged.test.Store/List" // a server stream
+	putMethod  = "/hedged.test.Store/Put"  // a client stream
+)
 
 // testPolicy hedges testMethod after 10 ms, up to three attempts, with tokens
 // enough.
@@ -57,7 +61,7 @@ func testService(t testing.TB, p *policy.Policy) *service {
 
 // testInterceptor hedges testMethod for s.
 func testInterceptor(s *service) *interceptor {
-	return &interceptor{service: s, safety: &safety{listed: func(m string) bool { return m == testMethod }}}
+	return &interceptor{service: s, safety: &safety{listed: func(m string) bool { return m == testMethod || m == listMethod || m == putMethod }}}
 }
 
 // tryFunc is what a stub's replica does with an attempt; index 0 is the primary.
@@ -183,6 +187,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 // serveFunc is what a real server's handler does with an attempt.
 type serveFunc func(ctx context.Context, replica string, hedge bool) ([]byte, error)
 
+// listFunc is what a real server's handler does with a stream.
+type listFunc func(stream grpc.ServerStream, replica string, hedge bool) error
+
 // cluster is real grpc servers, one for each replica, over in-memory connections.
 type cluster struct {
 	*interceptor
@@ -193,7 +200,9 @@ type cluster struct {
 	hedges   atomic.Int64 // of seen: of hedges
 
 	header chan struct{} // size 1: a server received headers
+	list   listFunc      // serves listMethod; may be nil
 
+	balancer   atomic.Pointer[replicaBalancer] // that the last call was picked by
 	connecting atomic.Bool
 	visited    atomic.Int64 // replicas that served a call while connecting
 }
@@ -222,7 +231,8 @@ func newCluster(t testing.TB, s *service, serve serveFunc, replicas ...string) *
 		}),
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"`+balancerName+`":{}}]}`),
 		grpc.WithDisableServiceConfig(),
-		grpc.WithUnaryInterceptor(c.unary),
+		grpc.WithChainUnaryInterceptor(c.unary, c.watch),
+		grpc.WithStreamInterceptor(c.stream),
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -238,6 +248,17 @@ func newCluster(t testing.TB, s *service, serve serveFunc, replicas ...string) *
 		serving.Wait()
 	})
 	return c
+}
+
+// watch is an interceptor behind ours.
+func (c *cluster) watch(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	err := invoker(ctx, method, req, reply, cc, opts...)
+	if a, ok := ctx.(*attempt); ok {
+		a.call.mu.Lock()
+		defer a.call.mu.Unlock()
+		c.balancer.Store(a.call.balancer)
+	}
+	return err
 }
 
 // call makes one call.
@@ -280,6 +301,28 @@ func (c *cluster) storeService(replica string, serve serveFunc) *grpc.ServiceDes
 				md, _ := metadata.FromIncomingContext(ctx)
 				data, err := serve(ctx, replica, len(md[hedgedAttemptKey]) > 0)
 				return wrapperspb.Bytes(data), err
+			},
+		}},
+		Streams: []grpc.StreamDesc{{
+			StreamName:    "List",
+			ServerStreams: true,
+			Handler: func(_ any, stream grpc.ServerStream) error {
+				if err := stream.RecvMsg(&wrapperspb.StringValue{}); err != nil {
+					return err
+				}
+				md, _ := metadata.FromIncomingContext(stream.Context())
+				return c.list(stream, replica, len(md[hedgedAttemptKey]) > 0)
+			},
+		}, {
+			StreamName:    "Put",
+			ClientStreams: true,
+			Handler: func(_ any, stream grpc.ServerStream) error {
+				for {
+					if err := stream.RecvMsg(&wrapperspb.StringValue{}); err != nil {
+						time.Sleep(20 * time.Millisecond) // twice testPolicy's delay
+						return stream.SendMsg(wrapperspb.Bytes([]byte(replica)))
+					}
+				}
 			},
 		}},
 	}

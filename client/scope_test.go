@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -57,7 +58,7 @@ func TestAttemptIsAContext(t *testing.T) {
 	}
 	s.cancel()
 	<-derived.Done()
-	if a.Err() != context.Canceled || derived.Err() != context.Canceled {
+	if !errors.Is(a.Err(), context.Canceled) || !errors.Is(derived.Err(), context.Canceled) {
 		t.Errorf("errors %v and %v, want Canceled", a.Err(), derived.Err())
 	}
 
