@@ -72,7 +72,8 @@ type Options struct {
 	// not write to the policy's maps. Nil: nothing is called.
 	OnPolicy func(policy.Policy)
 
-	// Controller decides in the daemon's place. Nil: the daemon does.
+	// Controller decides in the daemon's place, such as one of package
+	// client/local, inside this process. Nil: the daemon does.
 	Controller Controller
 }
 
@@ -145,7 +146,7 @@ func New(o Options) (*Client, error) {
 // complete fills in defaults and reports the first field that is out of bounds.
 func (o *Options) complete() error {
 	if o.Daemon == "" && o.Controller == nil {
-		return errors.New(`Daemon: is empty, want the address of the daemon, such as "127.0.0.1:7946"`)
+		return errors.New(`Daemon: is empty, want the address of the daemon, such as "127.0.0.1:7946", or a Controller`)
 	}
 	if o.Daemon != "" && o.Controller != nil {
 		return fmt.Errorf("Daemon: %q is given beside Controller, want one of them", o.Daemon)
