@@ -114,7 +114,26 @@ func (a *attempt) unpick() {
 	a.replica, a.sent = candidate{}, false
 }
 
-// hedgeContext is the call's context with a hedge's metadata.
+// unmarked returns ctx without what marks a hedge: whoever forwards the metadata of
+// a hedge that it was sent makes a call of its own. A6: "it will not be present on
+// the first RPC".
+func unmarked(ctx context.Context) context.Context {
+	// Looking at what is outgoing would copy it.
+	if metadata.ValueFromIncomingContext(ctx, previousAttemptsKey) == nil &&
+		metadata.ValueFromIncomingContext(ctx, hedgedAttemptKey) == nil {
+		return ctx
+	}
+	md, ok := metadata.FromOutgoingContext(ctx)
+	if !ok {
+		return ctx
+	}
+	md.Delete(previousAttemptsKey)
+	md.Delete(hedgedAttemptKey)
+	return metadata.NewOutgoingContext(ctx, md)
+}
+
+// hedgeContext is the call's context with a hedge's metadata. A6: "a value equal to
+// the number of preceding [...] attempts", "1 for the second RPC, and so on".
 func hedgeContext(ctx context.Context, index int) context.Context {
 	n := strconv.Itoa(index)
 	return metadata.AppendToOutgoingContext(ctx, previousAttemptsKey, n, hedgedAttemptKey, n)

@@ -29,7 +29,7 @@ func (c *Client) interceptor(s *service) *interceptor {
 func (in *interceptor) unary(ctx context.Context, fullMethod string, req, reply any, cc *grpc.ClientConn,
 	invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	c := &call{request: request{fullMethod, req, reply, cc, invoker, opts}}
-	c.ctx, c.service, c.alarms, c.carrier = ctx, in.service, &in.alarms, c
+	c.ctx, c.service, c.alarms, c.carrier = unmarked(ctx), in.service, &in.alarms, c
 	c.safe = in.safety.safe(fullMethod) || keyed(ctx)
 	c.primary.call, c.acceptable = c, in.acceptable
 	if !c.begin(fullMethod) {

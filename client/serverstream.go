@@ -24,13 +24,13 @@ func (in *interceptor) stream(ctx context.Context, desc *grpc.StreamDesc, cc *gr
 	}
 	s := &serverStream{desc: desc, streamer: streamer}
 	s.request = request{fullMethod: fullMethod, cc: cc, opts: opts}
-	s.ctx, s.service, s.alarms, s.carrier = ctx, in.service, &in.alarms, s
+	s.ctx, s.service, s.alarms, s.carrier = unmarked(ctx), in.service, &in.alarms, s
 	s.safe = in.safety.safe(fullMethod) || keyed(ctx)
 	s.primary.call = &s.call
 	if s.begin(fullMethod) {
 		return s, nil
 	}
-	s.primary.Context = ctx
+	s.primary.Context = s.ctx
 	plain, err := streamer(&s.primary, desc, cc, fullMethod, opts...)
 	if err != nil {
 		s.measured(&s.primary.try, outcomeOf(&s.law, err))

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -112,10 +113,17 @@ type Replica struct {
 	Reason string
 }
 
-// Method returns the policy for a method, and whether Methods names it.
+// Method returns the policy for a method, and whether Methods names it: the method
+// itself or, as "/package.Service/", all of its service. gRPC's service config has
+// the same rule: the most specific name wins.
 func (p *Policy) Method(name string) (Method, bool) {
 	if m, ok := p.Methods[name]; ok {
 		return m, true
+	}
+	if i := strings.LastIndexByte(name, '/'); i > 0 && name[0] == '/' {
+		if m, ok := p.Methods[name[:i+1]]; ok {
+			return m, true
+		}
 	}
 	return p.Default, false
 }

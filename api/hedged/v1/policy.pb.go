@@ -235,7 +235,8 @@ type ServicePolicy struct {
 	Throttle *Throttle `protobuf:"bytes,6,opt,name=throttle,proto3" json:"throttle,omitempty"`
 	// For methods that `methods` does not name.
 	DefaultMethod *MethodPolicy `protobuf:"bytes,7,opt,name=default_method,json=defaultMethod,proto3" json:"default_method,omitempty"`
-	// By full method, "/package.Service/Method". At most 1,000.
+	// By full method, "/package.Service/Method", or by "/package.Service/" for all
+	// others of a service; the most specific one holds. At most 1,000.
 	Methods map[string]*MethodPolicy `protobuf:"bytes,8,rep,name=methods,proto3" json:"methods,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Replicas that are not in normal service, by replica name. At most 10,000.
 	Replicas map[string]*ReplicaPolicy `protobuf:"bytes,9,rep,name=replicas,proto3" json:"replicas,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
