@@ -31,6 +31,7 @@ type method struct {
 	failing    bool
 	freeze     freeze
 	shared     shared
+	voices     voices
 
 	// Above the shortest delay that was in force while the latencies in memory
 	// were measured they are censored; changes are sought below it.
@@ -46,6 +47,7 @@ func newMethod(name string) *method {
 		latency:    estimator.NewWindow(latencySub, int(memory/latencySub)),
 		correction: 1,
 		measured:   1,
+		voices:     voices{},
 	}
 }
 

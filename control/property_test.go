@@ -94,11 +94,21 @@ func TestAnyReportsMakeAValidPolicy(t *testing.T) {
 	})
 }
 
-// The order of reports between two ticks changes nothing.
+// The order of reports between two ticks changes nothing, whether there are enough
+// clients to tell who is unlike the others or not.
 func TestOrderOfReportsDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := New(testKey, configured()), New(testKey, configured())
 		now := epoch
+		if rapid.Bool().Draw(t, "fleet") {
+			f := &crowd{svc: a, now: now, rng: rand.New(rand.NewPCG(1, 2))}
+			for _, r := range f.of(30, 20)() {
+				a.Add(now, r)
+				b.Add(now, r)
+			}
+			a.Tick(now)
+			b.Tick(now)
+		}
 		for range rapid.IntRange(1, 8).Draw(t, "steps") {
 			var reports []*report.Report
 			for i := range rapid.IntRange(0, 4).Draw(t, "reports") {

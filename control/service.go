@@ -3,6 +3,7 @@ package control
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -29,7 +30,7 @@ const (
 // The order in which reports of different clients arrive between two Ticks
 // changes nothing, except which methods and replicas are tracked where there are
 // more than can be; and no report, however false, makes a policy that does not
-// validate. Not bounded yet is the weight of one client's latencies in the fleet's.
+// validate. What one client of many weighs is bounded: see weight.go.
 type Service struct {
 	key      policy.Key
 	cfg      Config
@@ -45,17 +46,13 @@ type Service struct {
 	generation policy.Generation
 	graceUntil time.Time // zero until the first Tick
 	forgotten  time.Time // when forget last looked
+	most       float64   // calls a second that a client may add
+	voices     int       // of all methods
 }
 
 type client struct {
 	id          string
 	incarnation uint64
-}
-
-type clientState struct {
-	lastSeen   time.Time
-	measured   time.Time         // to which the latencies of its last report count
-	generation policy.Generation // of its last report
 }
 
 // New returns a Service that has seen nothing. cfg must validate.
@@ -67,6 +64,7 @@ func New(key policy.Key, cfg Config) *Service {
 		clients:   map[client]*clientState{},
 	}
 	s.Configure(cfg, nil)
+	s.most = math.Inf(1)
 	s.budget = unknownBudget(s.target())
 	return s
 }
@@ -131,6 +129,7 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 		return
 	}
 	c := s.seen(total, r)
+	r = c.weigh(now, r, s.most)
 	before := c.generation
 	at := c.measures(now, r)
 	c.lastSeen, c.measured, c.generation = now, at, r.Generation
@@ -148,8 +147,13 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 			suppressed: from.Suppressed,
 		}
 		m := s.method(now, name)
+		forced := m != nil && s.forced(m, before, r.Generation)
+		heard := m == nil || s.hear(now, m, c, from, forced)
 		thaws := m != nil && m.freeze.thaws(now, from)
 		for replica, seen := range from.Replicas {
+			if !heard {
+				break
+			}
 			t.ended += seen.Primary.Count()
 			// The trickle of a replica in probation must not set the delay of the
 			// others; that its calls are eligible shows in the counts.
@@ -160,10 +164,10 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 			s.probation.add(now, replica, name, r.Source.Zone, &seen.Primary, seen.Failed)
 		}
 		if m != nil {
-			if s.forced(m, before, r.Generation) {
+			if forced && heard {
 				t.forcedSafe, t.forcedEligible = from.Safe, from.Eligible
 			}
-			if s.forced(m, r.Generation, r.Generation) {
+			if heard && s.forced(m, r.Generation, r.Generation) {
 				m.freeze.add(now, from.Safe, from.Eligible)
 			}
 			m.lastSeen = now
@@ -177,6 +181,14 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 	}
 }
 
+// hear reports whether a client's latencies of m count.
+func (s *Service) hear(now time.Time, m *method, c *clientState, from *report.Method, forced bool) bool {
+	before := len(m.voices)
+	heard := m.voices.hear(now, c, from, m.delay, forced, s.voices < maxVoices)
+	s.voices += len(m.voices) - before
+	return heard
+}
+
 // seen remembers the client of a report.
 func (s *Service) seen(total *tally, r *report.Report) *clientState {
 	key := client{r.Source.ID, r.Source.Incarnation}
@@ -184,6 +196,7 @@ func (s *Service) seen(total *tally, r *report.Report) *clientState {
 	if c == nil {
 		c = &clientState{}
 		if len(s.clients) < maxClients {
+			c.tracked = true
 			s.clients[key] = c
 			total.starts++
 		}
@@ -386,22 +399,38 @@ func (s *Service) target() float64 {
 
 // forget drops clients and methods that are gone; it looks once a second.
 func (s *Service) forget(now time.Time) {
-	if now.Sub(s.forgotten) < subWindow {
+	dt := subWindow
+	if !s.forgotten.IsZero() {
+		dt = min(now.Sub(s.forgotten), Window)
+	}
+	if dt < subWindow {
 		return
 	}
 	s.forgotten = now
+	rates := make([]float64, 0, len(s.clients))
 	for key, c := range s.clients {
 		if now.Sub(c.lastSeen) > Window {
 			delete(s.clients, key)
+			continue
 		}
+		c.time = decayed(c.time, dt) + dt.Seconds()
+		if c.calls > 0 {
+			rates = append(rates, c.calls/c.time)
+		}
+		c.calls = decayed(c.calls, dt)
 	}
+	s.most = mostOf(rates)
+	s.voices = 0
 	for name, m := range s.methods {
 		if m.lastSeen.IsZero() { // restored
 			m.lastSeen = now
 		}
 		if now.Sub(m.lastSeen) > forgetMethod {
 			delete(s.methods, name)
+			continue
 		}
+		m.voices.judge(now, dt)
+		s.voices += len(m.voices)
 	}
 }
 

@@ -123,7 +123,7 @@ func All() []Goal {
 		{
 			ID:    "liars",
 			Text:  "5% of clients lie: the delay moves at most 10%, extra load holds",
-			Parts: nil,
+			Parts: []Part{liars},
 		},
 		{
 			ID:    "day",
