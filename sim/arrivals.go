@@ -120,14 +120,23 @@ func (w *World) callEnded(c *call) {
 		if g.left--; g.left > 0 {
 			return
 		}
-		w.result.answered(g.start, w.now-g.start)
+		w.answered(g.start)
 		w.groups.free = append(w.groups.free, c.group)
 	} else {
-		w.result.answered(c.start, w.now-c.start)
+		w.answered(c.start)
 	}
 	w.open--
 	if w.load.closed > 0 {
 		w.request()
+	}
+}
+
+// answered counts a request that started then.
+func (w *World) answered(start time.Duration) {
+	took := w.now - start
+	w.result.answered(start, took)
+	if w.probe.Request != nil {
+		w.probe.Request(start, took)
 	}
 }
 

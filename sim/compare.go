@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/hedged-project/hedged/estimator"
@@ -16,8 +17,9 @@ func Run(ctx context.Context, s *Scenario, p Policy, seed uint64) (*Result, erro
 
 // Row is one policy's results over all seeds.
 type Row struct {
-	Policy  Policy
-	Results []*Result // by seed
+	Policy   Policy
+	Results  []*Result // by seed
+	Timeline *Timeline // of all; only Compare makes one
 }
 
 // Compare runs a scenario under each policy with the seeds base, base+1, ... as
@@ -26,16 +28,24 @@ type Row struct {
 func Compare(ctx context.Context, pool *Pool, s *Scenario, policies []Policy, seeds int, base uint64, progress func()) ([]Row, error) {
 	rows := make([]Row, len(policies))
 	for i := range rows {
-		rows[i] = Row{Policy: policies[i], Results: make([]*Result, seeds)}
+		rows[i] = Row{Policy: policies[i], Results: make([]*Result, seeds), Timeline: newTimeline(s)}
 	}
+	var merging sync.Mutex
 	err := pool.Each(len(policies)*seeds, func(i int) error {
 		row := &rows[i/seeds]
-		r, err := Run(ctx, s, row.Policy, base+uint64(i%seeds))
-		if err == nil && progress != nil {
-			progress()
+		t := newTimeline(s)
+		r, err := Observe(ctx, s, row.Policy, base+uint64(i%seeds), t.probe())
+		if err != nil {
+			return err
 		}
 		row.Results[i%seeds] = r
-		return err
+		merging.Lock()
+		row.Timeline.merge(t)
+		merging.Unlock()
+		if progress != nil {
+			progress()
+		}
+		return nil
 	})
 	return rows, err
 }

@@ -26,6 +26,7 @@ type parser struct {
 	number int
 	at     time.Duration
 	timed  bool // it began with "at"
+	text   string // without its time
 	field  string
 	words  []string
 }
@@ -103,6 +104,7 @@ func (p *parser) line(number int, line string) error {
 			return p.bad("no field follows, want one such as \"slowdown 3\"")
 		}
 	}
+	p.text = strings.Join(p.words, " ")
 	p.field, p.words = p.words[0], p.words[1:]
 	for i := range fields {
 		f := &fields[i]
@@ -139,7 +141,7 @@ func (p *parser) bad(format string, args ...any) error {
 }
 
 func (p *parser) change(apply func(*World)) {
-	p.s.changes = append(p.s.changes, change{p.at, p.number, apply})
+	p.s.changes = append(p.s.changes, change{p.at, p.number, p.text, apply})
 }
 
 // word takes the next value.

@@ -20,6 +20,8 @@ type Probe struct {
 	Hedge func(at, start time.Duration)
 	// Answer is told of each call, when its caller has the answer.
 	Answer func(Answer)
+	// Request is told of each request, which is all its calls, when it is answered.
+	Request func(start, took time.Duration)
 	// Decided is told of each tick of the controller. Decision.Publish says whether
 	// the policy goes to the clients; status gives what hedgectl status would show.
 	Decided func(at time.Duration, d *control.Decision, status func() control.Status)

@@ -16,7 +16,7 @@ func TestProbe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var sent, eligible, hedges, answers, wins, published, looks int
+	var sent, eligible, hedges, answers, requests, wins, published, looks int
 	var alone, plain []time.Duration
 	r, err := Observe(t.Context(), s, hedged, 3, Probe{
 		Sent:     func(time.Duration, int) { sent++ },
@@ -32,6 +32,7 @@ func TestProbe(t *testing.T) {
 			}
 			alone = append(alone, a.Alone)
 		},
+		Request: func(start, took time.Duration) { requests++ },
 		Decided: func(_ time.Duration, d *control.Decision, status func() control.Status) {
 			looks++
 			if d.Publish {
@@ -49,7 +50,7 @@ func TestProbe(t *testing.T) {
 	if same.P999 != r.P999 || same.Hedges != r.Hedges || same.Calls != r.Calls {
 		t.Errorf("a run that was observed differs: %+v and %+v", same, r)
 	}
-	if sent != int(r.Calls) || eligible != int(r.Eligible) || hedges != int(r.Hedges) || answers != r.Requests {
+	if sent != int(r.Calls) || eligible != int(r.Eligible) || hedges != int(r.Hedges) || answers != r.Requests || requests != answers {
 		t.Errorf("saw %d calls, %d eligible, %d hedges, %d answers, the result %+v", sent, eligible, hedges, answers, r)
 	}
 	if wins == 0 || published < 2 || looks < 80 {

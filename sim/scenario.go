@@ -99,6 +99,7 @@ type Scenario struct {
 type change struct {
 	at    time.Duration
 	line  int
+	text  string // without its time
 	apply func(*World)
 }
 

@@ -34,7 +34,7 @@ func (g *goalsAsked) check(cmd *cobra.Command) error {
 		}
 		return nil
 	}
-	for _, name := range []string{"seeds", "compare", "list", "show"} {
+	for _, name := range []string{"seeds", "compare", "list", "show", "plot"} {
 		if cmd.Flags().Changed(name) {
 			return cli.Usagef("--%s: does not go with --goals, which has its own", name)
 		}

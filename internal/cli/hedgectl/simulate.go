@@ -36,6 +36,7 @@ type simulation struct {
 	list     bool
 	show     string
 	quiet    bool
+	plot     string
 	goals    goalsAsked
 	policies []sim.Policy
 	oracle   bool
@@ -69,6 +70,7 @@ Scenarios:
   hedgectl simulate queue
   hedgectl simulate step fleet --compare none,finagle,hedged --seeds 4
   hedgectl simulate my-service.txt --compare all -o json
+  hedgectl simulate step --compare none,finagle,hedged --plot step.svg
   hedgectl simulate --goals --quick`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := s.goals.check(cmd); err != nil {
@@ -114,6 +116,7 @@ Scenarios:
 	f.BoolVar(&s.list, "list", false, "show the scenarios that come with the program")
 	f.StringVar(&s.show, "show", "", "print the text of the scenario `NAME`, to start one's own from")
 	s.goals.flags(f)
+	f.StringVar(&s.plot, "plot", "", "draw delay, extra load and p99.9 over time into the `FILE`, as SVG")
 	f.BoolVar(&s.quiet, "no-progress", false, "no progress bar")
 	return cmd
 }
@@ -134,6 +137,9 @@ func (s *simulation) check(args []string) error {
 	}
 	if s.seeds < 1 || s.seeds > maxSeeds {
 		return cli.Usagef("--seeds: %d, want 1 to %d", s.seeds, maxSeeds)
+	}
+	if s.plot != "" && len(args) > 1 {
+		return cli.Usagef("--plot: draws one scenario, but got %d", len(args))
 	}
 	names := strings.Split(s.compare, ",")
 	if s.compare == "all" {
@@ -270,6 +276,15 @@ func (o *options) playScenarios(ctx context.Context, s *simulation, scenarios []
 				fmt.Fprintln(o.out)
 			}
 			writePlayed(o.out, &p)
+			fmt.Fprintln(o.out)
+			if err := drawing(sc, rows).Text(o.out, textColumns); err != nil {
+				return err
+			}
+		}
+		if s.plot != "" {
+			if err := draw(s.plot, drawing(sc, rows)); err != nil {
+				return err
+			}
 		}
 	}
 	if o.output == "json" {

@@ -44,10 +44,21 @@ func TestSimulate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"small: small", "2 runs of", "p99.9", "none", "finagle", "hedged", "over 1s"} {
+	for _, want := range []string{"small: small", "2 runs of", "p99.9", "none", "finagle", "hedged", "over 1s", "extra load, %", "▁"} {
 		if !strings.Contains(table, want) {
 			t.Errorf("no %q in\n%s", want, table)
 		}
+	}
+	picture := filepath.Join(dir, "small.svg")
+	if _, err := simulateWith(t, file, "--seeds", "1", "--plot", picture); err != nil {
+		t.Fatal(err)
+	}
+	if svg, err := os.ReadFile(picture); err != nil || !bytes.HasPrefix(svg, []byte("<svg")) || !bytes.Contains(svg, []byte("small: small")) {
+		t.Errorf("%v in\n%s", err, svg)
+	}
+	nowhere := filepath.Join(dir, "nowhere", "small.svg")
+	if _, err := simulateWith(t, file, "--seeds", "1", "--plot", nowhere); err == nil || !strings.Contains(err.Error(), nowhere) {
+		t.Errorf("got %v, want an error that names %s", err, nowhere)
 	}
 	text, err := simulateWith(t, file, file, "--seeds", "2", "-o", "json")
 	if err != nil {
@@ -97,6 +108,8 @@ func TestSimulateUsage(t *testing.T) {
 		{"queue --compare none,none", `--compare: "none" is there twice`},
 		{"--list queue", `--list takes no scenario, but got "queue"`},
 		{"./nowhere.txt", "nowhere.txt"},
+		{"queue step --plot a.svg", "--plot: draws one scenario, but got 2"},
+		{"--goals --plot a.svg", "--plot: does not go with --goals"},
 		{"--goals fanuot", `goal: "fanuot" is unknown; did you mean "fanout"?`},
 		{"--goals fanout fanout", `goal: "fanout" is there twice`},
 		{"--goals --seeds 3", "--seeds: does not go with --goals"},
