@@ -25,7 +25,7 @@ type parser struct {
 	// Of the line under way.
 	number int
 	at     time.Duration
-	timed  bool // it began with "at"
+	timed  bool   // it began with "at"
 	text   string // without its time
 	field  string
 	words  []string
