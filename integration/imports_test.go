@@ -78,6 +78,7 @@ var rules = []struct {
 	{pkg: "internal/suggest", pure: true},
 	{pkg: "sim", imports: []string{"control", "report", "estimator", "hedge", "policy", "internal/suggest"}},
 	{pkg: "sim/goals", imports: []string{"sim", "control", "report", "estimator", "policy", "internal/suggest"}},
+	{pkg: "sim/trace", pure: true},
 	{pkg: "internal/plot", pure: true},
 	{pkg: "internal/demo", imports: []string{anything}, outside: []string{anything}},
 	{pkg: "internal/cli", imports: []string{anything}, outside: []string{anything}},

@@ -37,6 +37,7 @@ type simulation struct {
 	show     string
 	quiet    bool
 	plot     string
+	trace    string
 	goals    goalsAsked
 	policies []sim.Policy
 	oracle   bool
@@ -45,7 +46,7 @@ type simulation struct {
 func (o *options) simulate() *cobra.Command {
 	s := &simulation{seeds: 12, base: 1, compare: "none,hedged"}
 	cmd := &cobra.Command{
-		Use:   "simulate NAME|FILE...|--goals [ID...]",
+		Use:   "simulate NAME|FILE...|--goals [ID...]|--trace FILE",
 		Short: "Try hedging in a simulated world, beside what others do",
 		Long: `simulate runs scenarios in virtual time, with the controller and the client's law as
 they run in production, and shows medians over the seeds with the least and the
@@ -60,6 +61,11 @@ of one that comes with the program (--list, --show), or a text file, such as
   replicas 3
   at 60s   slowdown 3
 
+With --trace it works out instead what hedging would have bought, at which budget,
+for calls that were measured without it: one latency a line, such as 12.5ms, or
+arrival,replica,latency, such as 1.5s,replica-7,12.5ms, which shows too what
+better routing would have bought, and slowness that no copy rescues.
+
 Policies:
 
 ` + policyList() + `
@@ -71,8 +77,15 @@ Scenarios:
   hedgectl simulate step fleet --compare none,finagle,hedged --seeds 4
   hedgectl simulate my-service.txt --compare all -o json
   hedgectl simulate step --compare none,finagle,hedged --plot step.svg
+  hedgectl simulate --trace calls.csv
   hedgectl simulate --goals --quick`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("trace") {
+				if err := checkTrace(cmd, args); err != nil {
+					return err
+				}
+				return o.estimateTrace(s.trace)
+			}
 			if err := s.goals.check(cmd); err != nil {
 				return err
 			}
@@ -115,6 +128,7 @@ Scenarios:
 	f.StringVar(&s.compare, "compare", s.compare, "all, or a `LIST` of "+strings.Join(sim.PolicyNames(), ","))
 	f.BoolVar(&s.list, "list", false, "show the scenarios that come with the program")
 	f.StringVar(&s.show, "show", "", "print the text of the scenario `NAME`, to start one's own from")
+	f.StringVar(&s.trace, "trace", "", "say what hedging would have bought for the calls in the `FILE`, which were measured without")
 	s.goals.flags(f)
 	f.StringVar(&s.plot, "plot", "", "draw delay, extra load and p99.9 over time into the `FILE`, as SVG")
 	f.BoolVar(&s.quiet, "no-progress", false, "no progress bar")

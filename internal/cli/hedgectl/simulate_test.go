@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -108,6 +109,11 @@ func TestSimulateUsage(t *testing.T) {
 		{"queue --compare none,none", `--compare: "none" is there twice`},
 		{"--list queue", `--list takes no scenario, but got "queue"`},
 		{"./nowhere.txt", "nowhere.txt"},
+		{"--trace nowhere.csv", "--trace: stat nowhere.csv: no such file"},
+		{"--trace " + bad, "bad.txt:1: latency: \"latency constant\", want a time with its unit"},
+		{"--trace a.csv queue", `--trace: takes no scenario, but got "queue"`},
+		{"--trace a.csv --goals", "--goals: does not go with --trace"},
+		{"--trace a.csv --seeds 3", "--seeds: does not go with --trace"},
 		{"queue step --plot a.svg", "--plot: draws one scenario, but got 2"},
 		{"--goals --plot a.svg", "--plot: does not go with --goals"},
 		{"--goals fanuot", `goal: "fanuot" is unknown; did you mean "fanout"?`},
@@ -161,5 +167,52 @@ func TestMissedGoalFailsTheCommand(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)
 		}
+	}
+}
+
+func TestSimulateTrace(t *testing.T) {
+	dir := t.TempDir()
+	var plain, csv strings.Builder
+	for i := range 4000 {
+		latency := 10 + i%7
+		if i%50 == 0 {
+			latency = 500
+		}
+		fmt.Fprintf(&plain, "%dms\n", latency)
+		fmt.Fprintf(&csv, "%dms,replica-%d,%dms\n", i, i%3, latency)
+	}
+	for name, text := range map[string]string{"plain.txt": plain.String(), "calls.csv": csv.String()} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		file string
+		want []string
+	}{
+		{"plain.txt", []string{"4000 calls", "routing: as it was", "5%", "500.0", "taken to be independent"}},
+		{"calls.csv", []string{"4000 calls on 3 replicas in 3.999s", "routing: better of two", "as often as by chance"}},
+	} {
+		table, err := simulateWith(t, "--trace", filepath.Join(dir, c.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(table, want) {
+				t.Errorf("%s: no %q in\n%s", c.file, want, table)
+			}
+		}
+	}
+	text, err := simulateWith(t, "--trace", filepath.Join(dir, "calls.csv"), "-o", "json")
+	var got traced
+	if err != nil || json.Unmarshal([]byte(text), &got) != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	if len(got.Routings) != 2 || len(got.Routings[0].Offers) != 1+len(traceBudgets) || got.Together == nil {
+		t.Fatalf("got %+v", got)
+	}
+	none, five := got.Routings[0].Offers[0], got.Routings[0].Offers[4]
+	if (*none.P99)[0] != 500 || (*five.P99)[0] > 50 || five.Extra > .05 {
+		t.Errorf("without hedging %+v, at 5%% %+v", none, five)
 	}
 }
