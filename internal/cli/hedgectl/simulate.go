@@ -140,7 +140,7 @@ func policyList() string {
 	for _, p := range sim.Policies() {
 		fmt.Fprintf(&b, "  %-14s%s\n", p.Name, p.Text)
 	}
-	fmt.Fprintf(&b, "  %-14sthe best fixed delay and probability, looked for in up to 150 more runs\n", sim.OracleName)
+	fmt.Fprintf(&b, "  %-14sthe best fixed delay and probability, looked for in some 200 more runs\n", sim.OracleName)
 	return b.String()
 }
 
