@@ -1,6 +1,6 @@
 # Every target is a thin name for what .ci/run does, so that a green `make ci`
 # here is a green CI.
-.PHONY: test race lint proto fuzz bench ci
+.PHONY: test race lint proto fuzz bench bench-client ci
 
 test:
 	go test -count=1 ./...
@@ -22,6 +22,10 @@ fuzz:
 
 bench:
 	go test -run '^$$' -bench . ./...
+
+# Against peers, some ten minutes; JSON on standard output.
+bench-client:
+	@go -C bench run ./client
 
 ci:
 	.ci/run
