@@ -21,6 +21,7 @@ import (
 
 	hedgedv1 "github.com/hedged-project/hedged/api/hedged/v1"
 	"github.com/hedged-project/hedged/control"
+	"github.com/hedged-project/hedged/daemon/dashboard"
 	"github.com/hedged-project/hedged/daemon/state"
 	"github.com/hedged-project/hedged/internal/wire"
 	"github.com/hedged-project/hedged/policy"
@@ -53,6 +54,7 @@ type Daemon struct {
 	table  *table
 	ingest *ingest
 	xds    *xds.Server
+	page   http.Handler
 
 	running context.Context // of the owners and streams; set by Run before anything is served
 	tasks   sync.WaitGroup  // what Run started
@@ -79,6 +81,10 @@ func New(cfg Config) (*Daemon, error) {
 	if cfg.Listen == nil {
 		cfg.Listen = net.Listen
 	}
+	page, err := dashboard.Handler()
+	if err != nil {
+		return nil, fmt.Errorf("dashboard: %w", err)
+	}
 	st, err := state.Open(cfg.StateDir, cfg.Logger, time.Now)
 	if err != nil {
 		return nil, fmt.Errorf("state: %w", err)
@@ -89,6 +95,7 @@ func New(cfg Config) (*Daemon, error) {
 		state:  st,
 		cache:  xds.NewCache(wire.ServicePolicyType),
 		owners: map[policy.Key]*owner{},
+		page:   page,
 
 		overridden: make(chan struct{}, 1),
 	}

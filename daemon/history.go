@@ -63,6 +63,15 @@ func (a *admin) GetHistory(_ context.Context, req *hedgedv1.GetHistoryRequest) (
 	return &hedgedv1.GetHistoryResponse{Entries: entries[:min(limit, len(entries))]}, nil
 }
 
+// GetSeries implements AdminService.
+func (a *admin) GetSeries(_ context.Context, req *hedgedv1.GetSeriesRequest) (*hedgedv1.GetSeriesResponse, error) {
+	o, err := a.owner(req.GetService())
+	if err != nil {
+		return nil, err
+	}
+	return &hedgedv1.GetSeriesResponse{Series: seriesToProto(o.snapshot.Load().series)}, nil
+}
+
 func changeToProto(c change) *hedgedv1.Change {
 	m := &hedgedv1.Change{
 		At:         timestamppb.New(c.at),

@@ -5,9 +5,12 @@ import (
 	"net/http"
 )
 
-// handler serves what machines watch.
+// handler serves what machines watch, and the page and the API that people do.
 func (d *Daemon) handler() http.Handler {
 	mux := http.NewServeMux()
+	mux.Handle("GET /{$}", guarded(d.page))
+	mux.Handle("GET /{file}", guarded(d.page))
+	mux.Handle("/api/", guarded(d.apiHandler()))
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		_, _ = w.Write(d.metrics()) // an error is the scraper's

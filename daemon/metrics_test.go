@@ -346,7 +346,8 @@ func TestHTTP(t *testing.T) {
 			{"GET", "/healthz", 200, `{"status":"ok"}`},
 			{"GET", "/readyz", 200, "ready"},
 			{"POST", "/metrics", 405, ""},
-			{"GET", "/", 404, ""},
+			{"GET", "/", 421, `host: "hedged" is not this daemon`},
+			{"GET", "/nothing", 421, ""},
 		} {
 			req, err := http.NewRequestWithContext(t.Context(), c.method, "http://hedged"+c.path, nil)
 			if err != nil {

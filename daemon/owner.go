@@ -21,6 +21,9 @@ const (
 	quietAfter = 2 * time.Minute
 	quietTick  = 30 * time.Second
 
+	// What is shown of the past is saved so often where no policy changes.
+	saveEvery = 5 * time.Minute
+
 	inboxSize  = 256 // reports; a full inbox holds up only the streams that post to it
 	maxChanges = 100 // remembered of each service
 )
@@ -42,7 +45,9 @@ type owner struct {
 	inForce *policy.Policy // published last; nil: the next tick publishes
 	resumed bool           // inForce is from before a restart
 	totals  totals
-	changes []change  // newest first
+	changes []change // newest first
+	series  series
+	saved   time.Time
 	heard   time.Time // when measurements came in last
 }
 
@@ -59,6 +64,7 @@ type snapshot struct {
 	guards  []control.Guard
 	totals  totals
 	changes []change
+	series  series
 }
 
 // reason returns the published reason of the service, or of a method, with the
@@ -98,6 +104,8 @@ func newOwner(key policy.Key, t *table, rules func(policy.Key) (control.Config, 
 		reviews: make(chan review),
 		totals:  totals{methods: map[string]*methodTotals{}, rows: rows},
 		changes: before.changes,
+		series:  before.series,
+		saved:   now,
 		heard:   now,
 	}
 	o.law.Configure(cfg, override)
@@ -124,6 +132,9 @@ func (o *owner) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
+			if o.inForce != nil {
+				o.save(time.Now())
+			}
 			return
 		case r := <-o.inbox:
 			now := time.Now()
@@ -199,12 +210,20 @@ func (o *owner) tick(now time.Time) {
 		o.publish(now, d)
 	}
 	o.totals.forget(now)
+	st := o.law.Status(now)
+	if o.series.due(now) {
+		o.series.add(now, st)
+	}
+	if o.inForce != nil && now.Sub(o.saved) >= saveEvery {
+		o.save(now)
+	}
 	o.snapshot.Store(&snapshot{
-		status:  o.law.Status(now),
+		status:  st,
 		policy:  cmp.Or(o.inForce, d.Policy), // the latter where publishing failed from the start
 		guards:  d.Guards,
 		totals:  o.totals.clone(),
 		changes: o.changes,
+		series:  o.series,
 	})
 }
 
@@ -222,12 +241,18 @@ func (o *owner) publish(now time.Time, d control.Decision) {
 	kept := slices.Concat(changes, o.changes) // a new one: snapshots share the one before
 	o.changes = kept[:min(len(kept), maxChanges)]
 	o.inForce, o.resumed = p, false
-	if err := o.table.save(p, o.changes); err != nil {
-		o.logger.Error("policy not saved", "error", err)
-	}
+	o.save(now)
 	for _, c := range changes {
 		o.logger.Info("policy changed", "generation", c.generation.String(), "mode", c.mode.String(),
 			"method", c.method, "delay_before", c.before, "delay_after", c.after, "reason", c.reason.Text)
+	}
+}
+
+// save has the service's state written behind.
+func (o *owner) save(now time.Time) {
+	o.saved = now
+	if err := o.table.save(o.inForce, o.changes, o.series); err != nil {
+		o.logger.Error("policy not saved", "error", err)
 	}
 }
 

@@ -50,6 +50,7 @@ func (e *entry) version() string {
 type stored struct {
 	policy  *policy.Policy // nil: none, or none of use
 	changes []change       // newest first
+	series  series
 }
 
 // restore puts a stored policy in force under the generation that it has. It
@@ -71,7 +72,7 @@ func (t *table) restore(key policy.Key, blob []byte) stored {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.entries[key] = &entry{policy: p, content: wire.PolicyVersion(p)}
-	s := stored{policy: p}
+	s := stored{policy: p, series: seriesFromProto(m.GetSeries())}
 	for _, c := range m.GetChanges()[:min(len(m.GetChanges()), maxChanges)] {
 		s.changes = append(s.changes, changeFromProto(c))
 	}
@@ -106,9 +107,9 @@ func (t *table) publish(p *policy.Policy, anew, tightens bool) (*policy.Policy, 
 	return e.policy, nil
 }
 
-// save has a service's policy, and what changed lately, written some time later.
-func (t *table) save(p *policy.Policy, changes []change) error {
-	m := hedgedv1.ServiceRecord{Policy: wire.PolicyToProto(p, time.Now())}
+// save has a service's policy, and what is shown of its past, written some time later.
+func (t *table) save(p *policy.Policy, changes []change, past series) error {
+	m := hedgedv1.ServiceRecord{Policy: wire.PolicyToProto(p, time.Now()), Series: seriesToProto(past)}
 	for _, c := range changes {
 		m.Changes = append(m.Changes, changeToProto(c))
 	}

@@ -69,6 +69,7 @@ var rules = []struct {
 		outside: []string{grpc, pb, gcp, metrics},
 		never:   []string{"client", "idempotency", "internal/demo", "sim"},
 	},
+	{pkg: "daemon/dashboard"},
 	{
 		pkg:     "internal/config",
 		imports: []string{"daemon", "control", "policy", "internal/suggest"},

@@ -1816,19 +1816,260 @@ func (*HistoryEntry_Override) isHistoryEntry_What() {}
 
 func (*HistoryEntry_Change) isHistoryEntry_What() {}
 
+type GetSeriesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "tenant/service" or "service".
+	Service       string `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSeriesRequest) Reset() {
+	*x = GetSeriesRequest{}
+	mi := &file_hedged_v1_admin_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSeriesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSeriesRequest) ProtoMessage() {}
+
+func (x *GetSeriesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hedged_v1_admin_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSeriesRequest.ProtoReflect.Descriptor instead.
+func (*GetSeriesRequest) Descriptor() ([]byte, []int) {
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *GetSeriesRequest) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+type GetSeriesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Series        *Series                `protobuf:"bytes,1,opt,name=series,proto3" json:"series,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSeriesResponse) Reset() {
+	*x = GetSeriesResponse{}
+	mi := &file_hedged_v1_admin_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSeriesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSeriesResponse) ProtoMessage() {}
+
+func (x *GetSeriesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hedged_v1_admin_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSeriesResponse.ProtoReflect.Descriptor instead.
+func (*GetSeriesResponse) Descriptor() ([]byte, []int) {
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *GetSeriesResponse) GetSeries() *Series {
+	if x != nil {
+		return x.Series
+	}
+	return nil
+}
+
+// Series is a service over time, oldest first: as many values in each list as
+// there are times. NaN stands for "no calls" or "not identified".
+type Series struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unix seconds.
+	AtUnix         []int64   `protobuf:"varint,1,rep,packed,name=at_unix,json=atUnix,proto3" json:"at_unix,omitempty"`
+	CallsPerSecond []float32 `protobuf:"fixed32,2,rep,packed,name=calls_per_second,json=callsPerSecond,proto3" json:"calls_per_second,omitempty"`
+	// Hedges per call over the last window.
+	ExtraLoad []float32 `protobuf:"fixed32,3,rep,packed,name=extra_load,json=extraLoad,proto3" json:"extra_load,omitempty"`
+	// Share of calls that outlived the delay.
+	EligibleRate []float32 `protobuf:"fixed32,4,rep,packed,name=eligible_rate,json=eligibleRate,proto3" json:"eligible_rate,omitempty"`
+	Target       []float32 `protobuf:"fixed32,5,rep,packed,name=target,proto3" json:"target,omitempty"`
+	// Of at most 10 methods.
+	Methods       map[string]*MethodSeries `protobuf:"bytes,6,rep,name=methods,proto3" json:"methods,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Series) Reset() {
+	*x = Series{}
+	mi := &file_hedged_v1_admin_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Series) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Series) ProtoMessage() {}
+
+func (x *Series) ProtoReflect() protoreflect.Message {
+	mi := &file_hedged_v1_admin_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Series.ProtoReflect.Descriptor instead.
+func (*Series) Descriptor() ([]byte, []int) {
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Series) GetAtUnix() []int64 {
+	if x != nil {
+		return x.AtUnix
+	}
+	return nil
+}
+
+func (x *Series) GetCallsPerSecond() []float32 {
+	if x != nil {
+		return x.CallsPerSecond
+	}
+	return nil
+}
+
+func (x *Series) GetExtraLoad() []float32 {
+	if x != nil {
+		return x.ExtraLoad
+	}
+	return nil
+}
+
+func (x *Series) GetEligibleRate() []float32 {
+	if x != nil {
+		return x.EligibleRate
+	}
+	return nil
+}
+
+func (x *Series) GetTarget() []float32 {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *Series) GetMethods() map[string]*MethodSeries {
+	if x != nil {
+		return x.Methods
+	}
+	return nil
+}
+
+type MethodSeries struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	DelaySeconds []float32              `protobuf:"fixed32,1,rep,packed,name=delay_seconds,json=delaySeconds,proto3" json:"delay_seconds,omitempty"`
+	// Unhedged latency of primaries.
+	P99Seconds    []float32 `protobuf:"fixed32,2,rep,packed,name=p99_seconds,json=p99Seconds,proto3" json:"p99_seconds,omitempty"`
+	P999Seconds   []float32 `protobuf:"fixed32,3,rep,packed,name=p999_seconds,json=p999Seconds,proto3" json:"p999_seconds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MethodSeries) Reset() {
+	*x = MethodSeries{}
+	mi := &file_hedged_v1_admin_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MethodSeries) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MethodSeries) ProtoMessage() {}
+
+func (x *MethodSeries) ProtoReflect() protoreflect.Message {
+	mi := &file_hedged_v1_admin_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MethodSeries.ProtoReflect.Descriptor instead.
+func (*MethodSeries) Descriptor() ([]byte, []int) {
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *MethodSeries) GetDelaySeconds() []float32 {
+	if x != nil {
+		return x.DelaySeconds
+	}
+	return nil
+}
+
+func (x *MethodSeries) GetP99Seconds() []float32 {
+	if x != nil {
+		return x.P99Seconds
+	}
+	return nil
+}
+
+func (x *MethodSeries) GetP999Seconds() []float32 {
+	if x != nil {
+		return x.P999Seconds
+	}
+	return nil
+}
+
 // ServiceRecord is what the daemon stores of a service.
 type ServiceRecord struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Policy *ServicePolicy         `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
 	// Newest first; at most 100.
 	Changes       []*Change `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`
+	Series        *Series   `protobuf:"bytes,3,opt,name=series,proto3" json:"series,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ServiceRecord) Reset() {
 	*x = ServiceRecord{}
-	mi := &file_hedged_v1_admin_proto_msgTypes[24]
+	mi := &file_hedged_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +2081,7 @@ func (x *ServiceRecord) String() string {
 func (*ServiceRecord) ProtoMessage() {}
 
 func (x *ServiceRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_hedged_v1_admin_proto_msgTypes[24]
+	mi := &file_hedged_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +2094,7 @@ func (x *ServiceRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceRecord.ProtoReflect.Descriptor instead.
 func (*ServiceRecord) Descriptor() ([]byte, []int) {
-	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ServiceRecord) GetPolicy() *ServicePolicy {
@@ -1866,6 +2107,13 @@ func (x *ServiceRecord) GetPolicy() *ServicePolicy {
 func (x *ServiceRecord) GetChanges() []*Change {
 	if x != nil {
 		return x.Changes
+	}
+	return nil
+}
+
+func (x *ServiceRecord) GetSeries() *Series {
+	if x != nil {
+		return x.Series
 	}
 	return nil
 }
@@ -2024,10 +2272,31 @@ const file_hedged_v1_admin_proto_rawDesc = "" +
 	"\aservice\x18\x02 \x01(\tR\aservice\x121\n" +
 	"\boverride\x18\x03 \x01(\v2\x13.hedged.v1.OverrideH\x00R\boverride\x12+\n" +
 	"\x06change\x18\x04 \x01(\v2\x11.hedged.v1.ChangeH\x00R\x06changeB\x06\n" +
-	"\x04what\"n\n" +
+	"\x04what\",\n" +
+	"\x10GetSeriesRequest\x12\x18\n" +
+	"\aservice\x18\x01 \x01(\tR\aservice\">\n" +
+	"\x11GetSeriesResponse\x12)\n" +
+	"\x06series\x18\x01 \x01(\v2\x11.hedged.v1.SeriesR\x06series\"\xb6\x02\n" +
+	"\x06Series\x12\x17\n" +
+	"\aat_unix\x18\x01 \x03(\x03R\x06atUnix\x12(\n" +
+	"\x10calls_per_second\x18\x02 \x03(\x02R\x0ecallsPerSecond\x12\x1d\n" +
+	"\n" +
+	"extra_load\x18\x03 \x03(\x02R\textraLoad\x12#\n" +
+	"\religible_rate\x18\x04 \x03(\x02R\feligibleRate\x12\x16\n" +
+	"\x06target\x18\x05 \x03(\x02R\x06target\x128\n" +
+	"\amethods\x18\x06 \x03(\v2\x1e.hedged.v1.Series.MethodsEntryR\amethods\x1aS\n" +
+	"\fMethodsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
+	"\x05value\x18\x02 \x01(\v2\x17.hedged.v1.MethodSeriesR\x05value:\x028\x01\"w\n" +
+	"\fMethodSeries\x12#\n" +
+	"\rdelay_seconds\x18\x01 \x03(\x02R\fdelaySeconds\x12\x1f\n" +
+	"\vp99_seconds\x18\x02 \x03(\x02R\n" +
+	"p99Seconds\x12!\n" +
+	"\fp999_seconds\x18\x03 \x03(\x02R\vp999Seconds\"\x99\x01\n" +
 	"\rServiceRecord\x120\n" +
 	"\x06policy\x18\x01 \x01(\v2\x18.hedged.v1.ServicePolicyR\x06policy\x12+\n" +
-	"\achanges\x18\x02 \x03(\v2\x11.hedged.v1.ChangeR\achanges2\xa6\x04\n" +
+	"\achanges\x18\x02 \x03(\v2\x11.hedged.v1.ChangeR\achanges\x12)\n" +
+	"\x06series\x18\x03 \x01(\v2\x11.hedged.v1.SeriesR\x06series2\xee\x04\n" +
 	"\fAdminService\x12F\n" +
 	"\tGetStatus\x12\x1b.hedged.v1.GetStatusRequest\x1a\x1c.hedged.v1.GetStatusResponse\x12O\n" +
 	"\fListServices\x12\x1e.hedged.v1.ListServicesRequest\x1a\x1f.hedged.v1.ListServicesResponse\x12T\n" +
@@ -2036,7 +2305,8 @@ const file_hedged_v1_admin_proto_rawDesc = "" +
 	"\aExplain\x12\x19.hedged.v1.ExplainRequest\x1a\x1a.hedged.v1.ExplainResponse\x12L\n" +
 	"\vSetOverride\x12\x1d.hedged.v1.SetOverrideRequest\x1a\x1e.hedged.v1.SetOverrideResponse\x12I\n" +
 	"\n" +
-	"GetHistory\x12\x1c.hedged.v1.GetHistoryRequest\x1a\x1d.hedged.v1.GetHistoryResponseB9Z7github.com/hedged-project/hedged/api/hedged/v1;hedgedv1b\x06proto3"
+	"GetHistory\x12\x1c.hedged.v1.GetHistoryRequest\x1a\x1d.hedged.v1.GetHistoryResponse\x12F\n" +
+	"\tGetSeries\x12\x1b.hedged.v1.GetSeriesRequest\x1a\x1c.hedged.v1.GetSeriesResponseB9Z7github.com/hedged-project/hedged/api/hedged/v1;hedgedv1b\x06proto3"
 
 var (
 	file_hedged_v1_admin_proto_rawDescOnce sync.Once
@@ -2050,7 +2320,7 @@ func file_hedged_v1_admin_proto_rawDescGZIP() []byte {
 	return file_hedged_v1_admin_proto_rawDescData
 }
 
-var file_hedged_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_hedged_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_hedged_v1_admin_proto_goTypes = []any{
 	(*GetStatusRequest)(nil),      // 0: hedged.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),     // 1: hedged.v1.GetStatusResponse
@@ -2076,85 +2346,96 @@ var file_hedged_v1_admin_proto_goTypes = []any{
 	(*GetHistoryRequest)(nil),     // 21: hedged.v1.GetHistoryRequest
 	(*GetHistoryResponse)(nil),    // 22: hedged.v1.GetHistoryResponse
 	(*HistoryEntry)(nil),          // 23: hedged.v1.HistoryEntry
-	(*ServiceRecord)(nil),         // 24: hedged.v1.ServiceRecord
-	nil,                           // 25: hedged.v1.Load.SuppressedEntry
-	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
-	(*ServicePolicy)(nil),         // 28: hedged.v1.ServicePolicy
-	(*MethodPolicy)(nil),          // 29: hedged.v1.MethodPolicy
-	(*ReplicaPolicy)(nil),         // 30: hedged.v1.ReplicaPolicy
-	(*Generation)(nil),            // 31: hedged.v1.Generation
-	(ReasonCode)(0),               // 32: hedged.v1.ReasonCode
-	(Mode)(0),                     // 33: hedged.v1.Mode
+	(*GetSeriesRequest)(nil),      // 24: hedged.v1.GetSeriesRequest
+	(*GetSeriesResponse)(nil),     // 25: hedged.v1.GetSeriesResponse
+	(*Series)(nil),                // 26: hedged.v1.Series
+	(*MethodSeries)(nil),          // 27: hedged.v1.MethodSeries
+	(*ServiceRecord)(nil),         // 28: hedged.v1.ServiceRecord
+	nil,                           // 29: hedged.v1.Load.SuppressedEntry
+	nil,                           // 30: hedged.v1.Series.MethodsEntry
+	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
+	(*ServicePolicy)(nil),         // 33: hedged.v1.ServicePolicy
+	(*MethodPolicy)(nil),          // 34: hedged.v1.MethodPolicy
+	(*ReplicaPolicy)(nil),         // 35: hedged.v1.ReplicaPolicy
+	(*Generation)(nil),            // 36: hedged.v1.Generation
+	(ReasonCode)(0),               // 37: hedged.v1.ReasonCode
+	(Mode)(0),                     // 38: hedged.v1.Mode
 }
 var file_hedged_v1_admin_proto_depIdxs = []int32{
-	26, // 0: hedged.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	31, // 0: hedged.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
 	18, // 1: hedged.v1.GetStatusResponse.all_override:type_name -> hedged.v1.Override
-	26, // 2: hedged.v1.GetStatusResponse.config_loaded_at:type_name -> google.protobuf.Timestamp
+	31, // 2: hedged.v1.GetStatusResponse.config_loaded_at:type_name -> google.protobuf.Timestamp
 	6,  // 3: hedged.v1.ListServicesResponse.services:type_name -> hedged.v1.ServiceStatus
-	27, // 4: hedged.v1.WatchServicesRequest.min_interval:type_name -> google.protobuf.Duration
+	32, // 4: hedged.v1.WatchServicesRequest.min_interval:type_name -> google.protobuf.Duration
 	6,  // 5: hedged.v1.WatchServicesResponse.services:type_name -> hedged.v1.ServiceStatus
-	28, // 6: hedged.v1.ServiceStatus.policy:type_name -> hedged.v1.ServicePolicy
+	33, // 6: hedged.v1.ServiceStatus.policy:type_name -> hedged.v1.ServicePolicy
 	7,  // 7: hedged.v1.ServiceStatus.load:type_name -> hedged.v1.Load
 	8,  // 8: hedged.v1.ServiceStatus.methods:type_name -> hedged.v1.MethodStatus
 	9,  // 9: hedged.v1.ServiceStatus.replicas:type_name -> hedged.v1.ReplicaStatus
 	18, // 10: hedged.v1.ServiceStatus.override:type_name -> hedged.v1.Override
-	27, // 11: hedged.v1.Load.window:type_name -> google.protobuf.Duration
-	25, // 12: hedged.v1.Load.suppressed:type_name -> hedged.v1.Load.SuppressedEntry
-	27, // 13: hedged.v1.Load.server_wasted:type_name -> google.protobuf.Duration
-	29, // 14: hedged.v1.MethodStatus.policy:type_name -> hedged.v1.MethodPolicy
+	32, // 11: hedged.v1.Load.window:type_name -> google.protobuf.Duration
+	29, // 12: hedged.v1.Load.suppressed:type_name -> hedged.v1.Load.SuppressedEntry
+	32, // 13: hedged.v1.Load.server_wasted:type_name -> google.protobuf.Duration
+	34, // 14: hedged.v1.MethodStatus.policy:type_name -> hedged.v1.MethodPolicy
 	7,  // 15: hedged.v1.MethodStatus.load:type_name -> hedged.v1.Load
-	27, // 16: hedged.v1.MethodStatus.p50:type_name -> google.protobuf.Duration
-	27, // 17: hedged.v1.MethodStatus.p95:type_name -> google.protobuf.Duration
-	27, // 18: hedged.v1.MethodStatus.p99:type_name -> google.protobuf.Duration
-	27, // 19: hedged.v1.MethodStatus.p999:type_name -> google.protobuf.Duration
-	30, // 20: hedged.v1.ReplicaStatus.policy:type_name -> hedged.v1.ReplicaPolicy
-	27, // 21: hedged.v1.ReplicaStatus.p50:type_name -> google.protobuf.Duration
-	27, // 22: hedged.v1.ReplicaStatus.p95:type_name -> google.protobuf.Duration
+	32, // 16: hedged.v1.MethodStatus.p50:type_name -> google.protobuf.Duration
+	32, // 17: hedged.v1.MethodStatus.p95:type_name -> google.protobuf.Duration
+	32, // 18: hedged.v1.MethodStatus.p99:type_name -> google.protobuf.Duration
+	32, // 19: hedged.v1.MethodStatus.p999:type_name -> google.protobuf.Duration
+	35, // 20: hedged.v1.ReplicaStatus.policy:type_name -> hedged.v1.ReplicaPolicy
+	32, // 21: hedged.v1.ReplicaStatus.p50:type_name -> google.protobuf.Duration
+	32, // 22: hedged.v1.ReplicaStatus.p95:type_name -> google.protobuf.Duration
 	12, // 23: hedged.v1.ListClientsResponse.clients:type_name -> hedged.v1.ClientStatus
 	13, // 24: hedged.v1.ClientStatus.subscriptions:type_name -> hedged.v1.Subscription
-	27, // 25: hedged.v1.ClientStatus.report_age:type_name -> google.protobuf.Duration
-	31, // 26: hedged.v1.Subscription.generation:type_name -> hedged.v1.Generation
+	32, // 25: hedged.v1.ClientStatus.report_age:type_name -> google.protobuf.Duration
+	36, // 26: hedged.v1.Subscription.generation:type_name -> hedged.v1.Generation
 	6,  // 27: hedged.v1.ExplainResponse.service:type_name -> hedged.v1.ServiceStatus
 	16, // 28: hedged.v1.ExplainResponse.guards:type_name -> hedged.v1.Guard
 	17, // 29: hedged.v1.ExplainResponse.changes:type_name -> hedged.v1.Change
-	32, // 30: hedged.v1.Guard.code:type_name -> hedged.v1.ReasonCode
-	26, // 31: hedged.v1.Change.at:type_name -> google.protobuf.Timestamp
-	31, // 32: hedged.v1.Change.generation:type_name -> hedged.v1.Generation
-	27, // 33: hedged.v1.Change.delay_before:type_name -> google.protobuf.Duration
-	27, // 34: hedged.v1.Change.delay_after:type_name -> google.protobuf.Duration
-	33, // 35: hedged.v1.Change.mode:type_name -> hedged.v1.Mode
-	32, // 36: hedged.v1.Change.reason_code:type_name -> hedged.v1.ReasonCode
-	33, // 37: hedged.v1.Override.mode:type_name -> hedged.v1.Mode
-	26, // 38: hedged.v1.Override.set_at:type_name -> google.protobuf.Timestamp
-	27, // 39: hedged.v1.Override.lifetime:type_name -> google.protobuf.Duration
-	26, // 40: hedged.v1.Override.expires_at:type_name -> google.protobuf.Timestamp
+	37, // 30: hedged.v1.Guard.code:type_name -> hedged.v1.ReasonCode
+	31, // 31: hedged.v1.Change.at:type_name -> google.protobuf.Timestamp
+	36, // 32: hedged.v1.Change.generation:type_name -> hedged.v1.Generation
+	32, // 33: hedged.v1.Change.delay_before:type_name -> google.protobuf.Duration
+	32, // 34: hedged.v1.Change.delay_after:type_name -> google.protobuf.Duration
+	38, // 35: hedged.v1.Change.mode:type_name -> hedged.v1.Mode
+	37, // 36: hedged.v1.Change.reason_code:type_name -> hedged.v1.ReasonCode
+	38, // 37: hedged.v1.Override.mode:type_name -> hedged.v1.Mode
+	31, // 38: hedged.v1.Override.set_at:type_name -> google.protobuf.Timestamp
+	32, // 39: hedged.v1.Override.lifetime:type_name -> google.protobuf.Duration
+	31, // 40: hedged.v1.Override.expires_at:type_name -> google.protobuf.Timestamp
 	18, // 41: hedged.v1.SetOverrideRequest.override:type_name -> hedged.v1.Override
 	23, // 42: hedged.v1.GetHistoryResponse.entries:type_name -> hedged.v1.HistoryEntry
-	26, // 43: hedged.v1.HistoryEntry.at:type_name -> google.protobuf.Timestamp
+	31, // 43: hedged.v1.HistoryEntry.at:type_name -> google.protobuf.Timestamp
 	18, // 44: hedged.v1.HistoryEntry.override:type_name -> hedged.v1.Override
 	17, // 45: hedged.v1.HistoryEntry.change:type_name -> hedged.v1.Change
-	28, // 46: hedged.v1.ServiceRecord.policy:type_name -> hedged.v1.ServicePolicy
-	17, // 47: hedged.v1.ServiceRecord.changes:type_name -> hedged.v1.Change
-	0,  // 48: hedged.v1.AdminService.GetStatus:input_type -> hedged.v1.GetStatusRequest
-	2,  // 49: hedged.v1.AdminService.ListServices:input_type -> hedged.v1.ListServicesRequest
-	4,  // 50: hedged.v1.AdminService.WatchServices:input_type -> hedged.v1.WatchServicesRequest
-	10, // 51: hedged.v1.AdminService.ListClients:input_type -> hedged.v1.ListClientsRequest
-	14, // 52: hedged.v1.AdminService.Explain:input_type -> hedged.v1.ExplainRequest
-	19, // 53: hedged.v1.AdminService.SetOverride:input_type -> hedged.v1.SetOverrideRequest
-	21, // 54: hedged.v1.AdminService.GetHistory:input_type -> hedged.v1.GetHistoryRequest
-	1,  // 55: hedged.v1.AdminService.GetStatus:output_type -> hedged.v1.GetStatusResponse
-	3,  // 56: hedged.v1.AdminService.ListServices:output_type -> hedged.v1.ListServicesResponse
-	5,  // 57: hedged.v1.AdminService.WatchServices:output_type -> hedged.v1.WatchServicesResponse
-	11, // 58: hedged.v1.AdminService.ListClients:output_type -> hedged.v1.ListClientsResponse
-	15, // 59: hedged.v1.AdminService.Explain:output_type -> hedged.v1.ExplainResponse
-	20, // 60: hedged.v1.AdminService.SetOverride:output_type -> hedged.v1.SetOverrideResponse
-	22, // 61: hedged.v1.AdminService.GetHistory:output_type -> hedged.v1.GetHistoryResponse
-	55, // [55:62] is the sub-list for method output_type
-	48, // [48:55] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	26, // 46: hedged.v1.GetSeriesResponse.series:type_name -> hedged.v1.Series
+	30, // 47: hedged.v1.Series.methods:type_name -> hedged.v1.Series.MethodsEntry
+	33, // 48: hedged.v1.ServiceRecord.policy:type_name -> hedged.v1.ServicePolicy
+	17, // 49: hedged.v1.ServiceRecord.changes:type_name -> hedged.v1.Change
+	26, // 50: hedged.v1.ServiceRecord.series:type_name -> hedged.v1.Series
+	27, // 51: hedged.v1.Series.MethodsEntry.value:type_name -> hedged.v1.MethodSeries
+	0,  // 52: hedged.v1.AdminService.GetStatus:input_type -> hedged.v1.GetStatusRequest
+	2,  // 53: hedged.v1.AdminService.ListServices:input_type -> hedged.v1.ListServicesRequest
+	4,  // 54: hedged.v1.AdminService.WatchServices:input_type -> hedged.v1.WatchServicesRequest
+	10, // 55: hedged.v1.AdminService.ListClients:input_type -> hedged.v1.ListClientsRequest
+	14, // 56: hedged.v1.AdminService.Explain:input_type -> hedged.v1.ExplainRequest
+	19, // 57: hedged.v1.AdminService.SetOverride:input_type -> hedged.v1.SetOverrideRequest
+	21, // 58: hedged.v1.AdminService.GetHistory:input_type -> hedged.v1.GetHistoryRequest
+	24, // 59: hedged.v1.AdminService.GetSeries:input_type -> hedged.v1.GetSeriesRequest
+	1,  // 60: hedged.v1.AdminService.GetStatus:output_type -> hedged.v1.GetStatusResponse
+	3,  // 61: hedged.v1.AdminService.ListServices:output_type -> hedged.v1.ListServicesResponse
+	5,  // 62: hedged.v1.AdminService.WatchServices:output_type -> hedged.v1.WatchServicesResponse
+	11, // 63: hedged.v1.AdminService.ListClients:output_type -> hedged.v1.ListClientsResponse
+	15, // 64: hedged.v1.AdminService.Explain:output_type -> hedged.v1.ExplainResponse
+	20, // 65: hedged.v1.AdminService.SetOverride:output_type -> hedged.v1.SetOverrideResponse
+	22, // 66: hedged.v1.AdminService.GetHistory:output_type -> hedged.v1.GetHistoryResponse
+	25, // 67: hedged.v1.AdminService.GetSeries:output_type -> hedged.v1.GetSeriesResponse
+	60, // [60:68] is the sub-list for method output_type
+	52, // [52:60] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_hedged_v1_admin_proto_init() }
@@ -2179,7 +2460,7 @@ func file_hedged_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hedged_v1_admin_proto_rawDesc), len(file_hedged_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

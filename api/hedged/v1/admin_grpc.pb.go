@@ -26,6 +26,7 @@ const (
 	AdminService_Explain_FullMethodName       = "/hedged.v1.AdminService/Explain"
 	AdminService_SetOverride_FullMethodName   = "/hedged.v1.AdminService/SetOverride"
 	AdminService_GetHistory_FullMethodName    = "/hedged.v1.AdminService/GetHistory"
+	AdminService_GetSeries_FullMethodName     = "/hedged.v1.AdminService/GetSeries"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -51,6 +52,8 @@ type AdminServiceClient interface {
 	SetOverride(ctx context.Context, in *SetOverrideRequest, opts ...grpc.CallOption) (*SetOverrideResponse, error)
 	// GetHistory returns what operators commanded and what was decided, newest first.
 	GetHistory(ctx context.Context, in *GetHistoryRequest, opts ...grpc.CallOption) (*GetHistoryResponse, error)
+	// GetSeries returns a service's last hour, a point every 10 s, for charts.
+	GetSeries(ctx context.Context, in *GetSeriesRequest, opts ...grpc.CallOption) (*GetSeriesResponse, error)
 }
 
 type adminServiceClient struct {
@@ -140,6 +143,16 @@ func (c *adminServiceClient) GetHistory(ctx context.Context, in *GetHistoryReque
 	return out, nil
 }
 
+func (c *adminServiceClient) GetSeries(ctx context.Context, in *GetSeriesRequest, opts ...grpc.CallOption) (*GetSeriesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetSeriesResponse)
+	err := c.cc.Invoke(ctx, AdminService_GetSeries_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -163,6 +176,8 @@ type AdminServiceServer interface {
 	SetOverride(context.Context, *SetOverrideRequest) (*SetOverrideResponse, error)
 	// GetHistory returns what operators commanded and what was decided, newest first.
 	GetHistory(context.Context, *GetHistoryRequest) (*GetHistoryResponse, error)
+	// GetSeries returns a service's last hour, a point every 10 s, for charts.
+	GetSeries(context.Context, *GetSeriesRequest) (*GetSeriesResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -193,6 +208,9 @@ func (UnimplementedAdminServiceServer) SetOverride(context.Context, *SetOverride
 }
 func (UnimplementedAdminServiceServer) GetHistory(context.Context, *GetHistoryRequest) (*GetHistoryResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetHistory not implemented")
+}
+func (UnimplementedAdminServiceServer) GetSeries(context.Context, *GetSeriesRequest) (*GetSeriesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetSeries not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -334,6 +352,24 @@ func _AdminService_GetHistory_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_GetSeries_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetSeriesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GetSeries(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GetSeries_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GetSeries(ctx, req.(*GetSeriesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -364,6 +400,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetHistory",
 			Handler:    _AdminService_GetHistory_Handler,
+		},
+		{
+			MethodName: "GetSeries",
+			Handler:    _AdminService_GetSeries_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
