@@ -1,6 +1,6 @@
 # Every target is a thin name for what .ci/run does, so that a green `make ci`
 # here is a green CI.
-.PHONY: test race lint proto fuzz bench bench-client ci
+.PHONY: test race lint proto fuzz bench bench-client goals oracle ci
 
 test:
 	go test -count=1 ./...
@@ -26,6 +26,16 @@ bench:
 # Against peers, some ten minutes; JSON on standard output.
 bench-client:
 	@go -C bench run ./client
+
+# What hedged promises with its defaults, in the quick form.
+goals:
+	go run ./cmd/hedgectl simulate --goals --quick
+
+# Looks anew for the best fixed delays that goals are held against; after a change of
+# one of their worlds. Takes minutes.
+oracle:
+	go run ./cmd/hedgectl simulate --goals --oracle --no-progress > oracle.tmp
+	mv oracle.tmp sim/goals/oracle.txt
 
 ci:
 	.ci/run

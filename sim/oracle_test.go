@@ -10,7 +10,7 @@ import (
 // eligible call is hedged.
 func TestOracle(t *testing.T) {
 	t.Parallel()
-	s := world(t, "latency uniform 5ms 15ms\nstall call 1%% 1s\narrivals poisson %d\nwarmup 0s\nduration 3s", sized(4000))
+	s := world(t, "latency uniform 5ms 15ms\nstall call 1%% 1s\narrivals poisson %d\nwarmup 0s\nduration 3s", sized(2500))
 	o, err := FindOracle(t.Context(), NewPool(), s)
 	if err != nil {
 		t.Fatal(err)

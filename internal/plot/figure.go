@@ -103,13 +103,16 @@ func roundStep(x float64) float64 {
 	return 10 * power
 }
 
-// logScale has ticks at 1, 2 and 5 times powers of ten, or only at the powers where
-// there are more than two of them.
+// logScale has ticks at 1, 2 and 5 times powers of ten; only at the powers where there
+// are more than two of them, and at more than these within half a one.
 func logScale(least, most float64) scale {
 	low, high := math.Log10(least), math.Log10(most)
 	factors := []float64{1, 2, 5}
-	if high-low > 2 {
+	switch {
+	case high-low > 2:
 		factors = factors[:1]
+	case high-low < .5:
+		factors = []float64{1, 1.5, 2, 2.5, 3, 4, 5, 7}
 	}
 	var all []float64
 	for e := math.Floor(low) - 1; e <= math.Ceil(high)+1; e++ {

@@ -114,7 +114,8 @@ func TestScale(t *testing.T) {
 		{"nothing but zero", Panel{Lines: []Line{{0}}}, []float64{0, .2, .4, .6, .8, 1}},
 		{"logarithmic", Panel{Log: true, Lines: []Line{{12, 180}}}, []float64{10, 20, 50, 100, 200}},
 		{"over decades", Panel{Log: true, Lines: []Line{{1, 503}}}, []float64{1, 10, 100, 1000}},
-		{"one value", Panel{Log: true, Lines: []Line{{10}}}, []float64{10, 20}},
+		{"within half a power", Panel{Log: true, Lines: []Line{{26, 39}}}, []float64{25, 30, 40}},
+		{"one value", Panel{Log: true, Lines: []Line{{10}}}, []float64{10, 15}},
 	} {
 		s := newScale(&c.panel)
 		ok := len(s.ticks) == len(c.want)

@@ -12,7 +12,7 @@ import (
 // The picture's measures, in pixels.
 const (
 	width       = 960
-	left, right = 64, 20
+	left, right = 64, 32
 	top         = 50 // title and legend
 	panelHeight = 190
 	panelGap    = 44 // a panel's title, and room for the marks' texts above the first

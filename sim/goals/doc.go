@@ -44,6 +44,6 @@
 //
 // [Bench.Oracle] gives the best fixed delay and probability for a world: in the full
 // form by a search of some 200 runs, in the quick form from oracle.txt, which
-// `hedgectl simulate --goals --oracle` writes anew. A world that is asked for must be
-// in the row's Oracles; a quick form asks for the world of the full form.
+// `make oracle` writes anew. A world that is asked for must be in the row's Oracles; a
+// quick form asks for the world of the full form.
 package goals

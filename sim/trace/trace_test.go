@@ -223,7 +223,9 @@ func FuzzParse(f *testing.F) {
 					t.Fatalf("call %d: %+v", i, c)
 				}
 			}
-			Estimate(tr, []float64{.05})
+			if len(tr.Replicas) > 0 {
+				Estimate(tr, []float64{.05})
+			}
 		}
 	})
 }
