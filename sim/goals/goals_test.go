@@ -183,3 +183,30 @@ func TestOracleTableIsWhole(t *testing.T) {
 		}
 	}
 }
+
+// What is not looked for anew stays as it is.
+func TestWriteOraclesKeepsTheRest(t *testing.T) {
+	t.Parallel()
+	got, err := WriteOracles(t.Context(), nil, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := readOracles(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := readOracles(oracleText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range All() {
+		if g.Oracles == nil {
+			continue
+		}
+		for _, s := range g.Oracles() {
+			if kept[s.Name] != want[s.Name] {
+				t.Errorf("%s: got %+v, want %+v", s.Name, kept[s.Name], want[s.Name])
+			}
+		}
+	}
+}

@@ -155,6 +155,15 @@ func TestFewCallsTellNoP999(t *testing.T) {
 	}
 }
 
+// names are calls on so many replicas of different names.
+func names(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "1s,r%d,1ms\n", i)
+	}
+	return b.String()
+}
+
 func TestParse(t *testing.T) {
 	t.Parallel()
 	many := strings.Repeat("1ms\n", minCalls)
@@ -177,6 +186,8 @@ func TestParse(t *testing.T) {
 		{three("1s," + strings.Repeat("x", 254) + ",1ms\n"), "want at most 253 bytes"},
 		{three("1s,\xff,1ms\n"), "bytes of UTF-8"},
 		{three(strings.Repeat("y", 1<<17)), "token too long"},
+		{three(names(maxReplicas)), `replica: "r999" is one too many, want at most 1000`},
+		{strings.Repeat("0s\n", maxCalls+1), "t:5000001: is a call too many, want at most 5000000"},
 	} {
 		if _, err := Parse("t", []byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.60q: got %v, want %s", c.text, err, c.want)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hedged-project/hedged/internal/cli"
 	"github.com/hedged-project/hedged/sim/goals"
+	"github.com/hedged-project/hedged/sim/trace"
 )
 
 const smallWorld = `title    small
@@ -101,7 +102,15 @@ func TestSimulateUsage(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("latency constant\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	huge := filepath.Join(t.TempDir(), "huge.csv")
+	if err := os.WriteFile(huge, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(huge, trace.MaxBytes+1); err != nil { // takes no room
+		t.Fatal(err)
+	}
 	for _, c := range []struct{ args, want string }{
+		{"--trace " + huge, "huge.csv: is 268435457 bytes long, want at most 268435456"},
 		{"", "no scenario, want the name of one"},
 		{"qeue", `did you mean "queue"?`},
 		{"queue --seeds 0", "--seeds: 0, want 1 to 1000"},
@@ -142,6 +151,14 @@ func TestSimulateGoals(t *testing.T) {
 	}
 	if len(all) != 1 || all[0].ID != "fanout" || all[0].Pass != (err == nil) || len(all[0].Checks) == 0 {
 		t.Errorf("%v: %+v", err, all)
+	}
+}
+
+// Of a goal that needs no oracle none is looked for, and the table stays.
+func TestSimulateOracle(t *testing.T) {
+	text, err := simulateWith(t, "--goals", "--oracle", "fanout")
+	if err != nil || !strings.HasPrefix(text, "# The best fixed delay") || !strings.Contains(text, "unseen-far") {
+		t.Errorf("%v in\n%s", err, text)
 	}
 }
 
