@@ -55,7 +55,7 @@ func TestMistypedCommands(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
 		"hedged users":                        `unknown command "users" for "hedged"`,
-		"hedged --tarjet 0.05":                `unknown flag: --tarjet`,
+		"hedged --tarjet 0.05":                `unknown flag: --tarjet; did you mean "target"?`,
 		"hedged --target":                     `flag needs an argument: --target`,
 		"hedged --target 0":                   `--target: 0, want 0.001 to 0.5`,
 		"hedged --target -1":                  `--target: -1, want 0.001 to 0.5`,

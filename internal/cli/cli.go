@@ -9,12 +9,15 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/hedged-project/hedged/internal/suggest"
 )
 
 // Exit codes of every command.
@@ -71,7 +74,17 @@ func Execute(root *cobra.Command) int {
 
 // flagError names the flag, the value and, from the flag's own description, the
 // bound.
-func flagError(_ *cobra.Command, err error) error {
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		near := suggest.For(unknown.GetSpecifiedName(), names)
+		if !strings.HasPrefix(near, ";") { // none is, and there are too many to list
+			near = ""
+		}
+		return Usagef("%v%s", err, near)
+	}
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
 		return &UsageError{err}

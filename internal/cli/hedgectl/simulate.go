@@ -20,6 +20,7 @@ import (
 
 	"github.com/hedged-project/hedged/internal/cli"
 	"github.com/hedged-project/hedged/sim"
+	"github.com/hedged-project/hedged/sim/goals"
 )
 
 const (
@@ -66,6 +67,11 @@ for calls that were measured without it: one latency a line, such as 12.5ms, or
 arrival,replica,latency, such as 1.5s,replica-7,12.5ms, which shows too what
 better routing would have bought, and slowness that no copy rescues.
 
+With --goals it measures what hedged promises with its defaults, and fails where
+that is missed: all goals, or some of
+
+  ` + goalList() + `
+
 Policies:
 
 ` + policyList() + `
@@ -109,7 +115,7 @@ Scenarios:
 				_, err = fmt.Fprint(o.out, sc.Text)
 				return err
 			}
-			if err := s.check(args); err != nil {
+			if err := s.check(cmd, args); err != nil {
 				return err
 			}
 			scenarios := make([]*sim.Scenario, len(args))
@@ -135,6 +141,20 @@ Scenarios:
 	return cmd
 }
 
+// goalList is the ids of all goals, in lines.
+func goalList() string {
+	var ids []string
+	for _, g := range goals.All() {
+		ids = append(ids, g.ID)
+	}
+	const perLine = 8
+	var lines []string
+	for line := range slices.Chunk(ids, perLine) {
+		lines = append(lines, strings.Join(line, ", "))
+	}
+	return strings.Join(lines, ",\n  ")
+}
+
 func policyList() string {
 	var b strings.Builder
 	for _, p := range sim.Policies() {
@@ -145,12 +165,15 @@ func policyList() string {
 }
 
 // check names the first flag that is out of bounds, with its value and the bound.
-func (s *simulation) check(args []string) error {
+func (s *simulation) check(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cli.Usagef("no scenario, want the name of one (--list shows them) or a file")
 	}
 	if s.seeds < 1 || s.seeds > maxSeeds {
 		return cli.Usagef("--seeds: %d, want 1 to %d", s.seeds, maxSeeds)
+	}
+	if s.plot == "" && cmd.Flags().Changed("plot") {
+		return cli.Usagef("--plot: is empty, want a file to write")
 	}
 	if s.plot != "" && len(args) > 1 {
 		return cli.Usagef("--plot: draws one scenario, but got %d", len(args))

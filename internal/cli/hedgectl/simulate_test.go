@@ -123,6 +123,7 @@ func TestSimulateUsage(t *testing.T) {
 		{"--trace a.csv queue", `--trace: takes no scenario, but got "queue"`},
 		{"--trace a.csv --goals", "--goals: does not go with --trace"},
 		{"--trace a.csv --seeds 3", "--seeds: does not go with --trace"},
+		{"queue --plot=", "--plot: is empty, want a file to write"},
 		{"queue step --plot a.svg", "--plot: draws one scenario, but got 2"},
 		{"--goals --plot a.svg", "--plot: does not go with --goals"},
 		{"--goals fanuot", `goal: "fanuot" is unknown; did you mean "fanout"?`},
