@@ -36,14 +36,14 @@ func liars(b *Bench) ([]Check, error) {
 		}
 		rows = append(rows, row)
 		for _, lie := range []string{"x0.01", "x100", "random", "counts"} {
-			false, row, err := delays(b, liarsWorld(lie, clients, "liars 5% "+lie, seconds), seeds)
+			lied, row, err := delays(b, liarsWorld(lie, clients, "liars 5% "+lie, seconds), seeds)
 			if err != nil {
 				return nil, err
 			}
 			rows = append(rows, row)
 			moves := make([]float64, seeds)
 			for i := range moves {
-				moves[i] = off(false[i], honest[i])
+				moves[i] = off(lied[i], honest[i])
 			}
 			moved = append(moved, moves...)
 			checks = append(checks, AtMost(fmt.Sprintf("moved-%s-%d", lie, clients), "%", median(moves), 10))
