@@ -33,9 +33,10 @@ const (
 	oracleSeed  = 1 << 40
 	oracleSteps = 24
 	oracleSeeds = 2
-	// The best of the search by so few seeds are told apart by more: where a p99.9 hangs
-	// on a hundred calls, the best of a hundred points is mostly the luckiest.
-	oracleFinalists  = 8
+	// So many of the best of the grid, and of the best about its first, are told apart by
+	// more seeds: where a p99.9 hangs on a hundred calls, the best of a hundred points is
+	// mostly the luckiest.
+	oracleFinalists  = 4
 	oracleFinalSeeds = 8
 )
 
@@ -43,9 +44,10 @@ var oracleProbabilities = [...]float64{1, .7, .5, .35, .25, .15}
 
 // FindOracle looks for the delay and the probability with the least p99.9 among
 // those that keep the extra load within the target: by trying, on a grid of delays
-// from p50 to p99.9 without hedging in equal steps of the logarithm, and by halving
-// the steps about the best once, and by more seeds for the best of those. It is the best that one hedge after a fixed delay
-// can do in a world that does not change; in one that does it is only a yardstick.
+// from p50 to p99.9 without hedging in equal steps of the logarithm, by a finer one
+// about the best, and by more seeds for the best of both. It is the best that one hedge
+// after a fixed delay can do in a world that does not change; in one that does it is
+// only a yardstick.
 // It costs some 200 runs at most. It returns an error only when ctx ends.
 func FindOracle(ctx context.Context, pool *Pool, s *Scenario) (Oracle, error) {
 	none, err := Run(ctx, s, Policies()[0], oracleSeed)
@@ -68,11 +70,11 @@ func FindOracle(ctx context.Context, pool *Pool, s *Scenario) (Oracle, error) {
 	if len(grid) == 0 { // all calls take the same time
 		grid = []point{{math.Exp(to), 1}}
 	}
-	ranked, err := s.rank(ctx, pool, grid, oracleSeeds)
+	coarse, err := s.rank(ctx, pool, grid, oracleSeeds)
 	if err != nil {
 		return Oracle{}, err
 	}
-	best := ranked[0]
+	best := coarse[0]
 	var fine []point
 	for i := -3.; i <= 3; i++ {
 		for _, f := range []float64{.85, 1, 1.18} {
@@ -82,15 +84,14 @@ func FindOracle(ctx context.Context, pool *Pool, s *Scenario) (Oracle, error) {
 			})
 		}
 	}
-	ranked, err = s.rank(ctx, pool, append(fine, best), oracleSeeds)
-	if err != nil {
+	if fine, err = s.rank(ctx, pool, fine, oracleSeeds); err != nil {
 		return Oracle{}, err
 	}
-	ranked, err = s.rank(ctx, pool, ranked[:min(len(ranked), oracleFinalists)], oracleFinalSeeds)
-	if err != nil {
+	finalists := slices.Concat(coarse[:min(len(coarse), oracleFinalists)], fine[:oracleFinalists])
+	if finalists, err = s.rank(ctx, pool, finalists, oracleFinalSeeds); err != nil {
 		return Oracle{}, err
 	}
-	best = ranked[0]
+	best = finalists[0]
 	return Oracle{Delay: time.Duration(best.delay), Probability: best.probability}, nil
 }
 
