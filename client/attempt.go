@@ -143,7 +143,7 @@ func hedgeContext(ctx context.Context, index int) context.Context {
 func (a *attempt) run(req any) {
 	c := a.call
 	a.err = c.invoker(a, c.fullMethod, req, a.reply, c.cc, a.options(c.opts)...)
-	c.ended(a, c.judge(a.reply, a.err))
+	c.ended(a, c.judge(a.reply, a.err), a.err)
 }
 
 // options returns opts with the places that the attempt fills replaced by its

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/balancer/endpointsharding"
 	"google.golang.org/grpc/balancer/pickfirst"
 	"google.golang.org/grpc/connectivity"
+	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/resolver"
 )
 
@@ -28,7 +29,7 @@ func (balancerBuilder) Name() string { return balancerName }
 // Build returns a balancer that connects to every endpoint and lets each pick
 // choose between those that are ready.
 func (balancerBuilder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
-	b := &replicaBalancer{ClientConn: cc}
+	b := &replicaBalancer{ClientConn: cc, metrics: cc.MetricsRecorder()}
 	b.Balancer = endpointsharding.NewBalancer(b, opts, balancer.Get(pickfirst.Name).Build, endpointsharding.Options{})
 	return b
 }
@@ -40,13 +41,19 @@ type replicaBalancer struct {
 	balancer.Balancer   // endpointsharding: a pick_first child for each endpoint
 	balancer.ClientConn // to intercept UpdateState
 
+	metrics  estats.MetricsRecorder
 	replicas map[string]*liveReplica // by name; those of the resolver's endpoints
 	current  atomic.Pointer[picker]  // nil while no replica is ready
+
+	refused atomic.Pointer[string] // what of the resolver's config is not used, until a call has told its service
 }
 
 // UpdateClientConnState hands the resolver's endpoints to the children. The
 // balancer has no config of its own, and the children take none.
 func (b *replicaBalancer) UpdateClientConnState(state balancer.ClientConnState) error {
+	if config := state.ResolverState.ServiceConfig; config != nil {
+		b.refuse(config)
+	}
 	return b.Balancer.UpdateClientConnState(balancer.ClientConnState{
 		// So that health checks, if the application configured them, count.
 		ResolverState: pickfirst.EnableHealthListener(state.ResolverState),

@@ -41,7 +41,7 @@ type request struct {
 func (c *call) plain() error {
 	c.primary.Context = c.ctx
 	err := c.invoker(&c.primary, c.fullMethod, c.req, c.reply, c.cc, c.opts...)
-	c.measured(&c.primary.try, c.judge(c.reply, err))
+	c.measured(&c.primary.try, c.judge(c.reply, err), err)
 	return err
 }
 
@@ -57,7 +57,7 @@ func (c *call) hedged(scopes *scopes) error {
 	c.run()
 
 	c.primary.err = c.invoker(&c.primary, c.fullMethod, c.req, c.reply, c.cc, withoutFinish(c.opts)...)
-	c.ended(&c.primary, c.judge(c.reply, c.primary.err))
+	c.ended(&c.primary, c.judge(c.reply, c.primary.err), c.primary.err)
 
 	var err error
 	if winner, ok := c.await().(*attempt); ok {
@@ -73,6 +73,7 @@ func (c *call) hedged(scopes *scopes) error {
 	} else {
 		c.cancel()
 	}
+	c.noteHedges()
 	finish(c.opts, err)
 	return err
 }

@@ -72,6 +72,12 @@ type Options struct {
 	// not write to the policy's maps. Nil: nothing is called.
 	OnPolicy func(policy.Policy)
 
+	// OnAttempt is called with every attempt that has ended, losers and calls that
+	// were not hedged included, on the goroutine that made it: its caller waits
+	// while it runs. The context has the values of the call's, for a trace, and no
+	// end. Nil: nothing is called, and nothing is paid.
+	OnAttempt func(context.Context, Attempt)
+
 	// Controller decides in the daemon's place, such as one of package
 	// client/local, inside this process. Nil: the daemon does.
 	Controller Controller
@@ -187,8 +193,19 @@ func (o *Options) complete() error {
 // "service" in the default tenant, as operators know it; all connections of this
 // Client to one service share its policy, budget and counts.
 //
-// The options replace the connection's load balancing and ignore the resolver's
-// service config, whose balancer would switch hedging off. A service that is not
+// They come first in the connection's chain of interceptors: those in more are
+// called once for each attempt, those given before once for a call. OpenTelemetry
+// is one to give before, so that it sees a call, and its attempts as it sees gRPC's
+// own retries:
+//
+//	append([]grpc.DialOption{opentelemetry.DialOption(o)}, c.DialOptions("orders")...)
+//
+// Calls that were hedged are recorded as grpc.client.call.hedges, as gRFC A96 names
+// it; opentelemetry.MetricsOptions may leave it out.
+//
+// The options replace the connection's load balancing and refuse the resolver's
+// service config, whose balancer would switch hedging off: one that comes all the
+// same is logged and shown by Stats. A service that is not
 // a valid name makes grpc.NewClient fail with an error that says why.
 func (c *Client) DialOptions(service string, more ...grpc.DialOption) []grpc.DialOption {
 	key, err := policy.ParseKey(service)
@@ -218,6 +235,7 @@ func (c *Client) service(key policy.Key) *service {
 	s := c.services[key]
 	if s == nil {
 		s = newService(key, c.wake)
+		s.onAttempt, s.log = c.opts.OnAttempt, c.log
 		c.services[key] = s
 		if c.closed {
 			s.close()

@@ -70,7 +70,7 @@ func (c *httpCall) plain() (*http.Response, error) {
 	x := &c.primary
 	x.ctx = c.ctx
 	x.response, x.err = x.send(x.outgoing())
-	c.measured(&x.try, c.judge(x.response, x.err))
+	c.measured(&x.try, c.judge(x.response, x.err), x.err)
 	if c.set == nil { // nobody compares a single replica's load
 		x.release()
 		return x.response, x.err
@@ -134,7 +134,7 @@ func (c *httpCall) launch(t try) runner {
 func (x *exchange) runHedge(r *http.Request) {
 	if x.err = x.freshBody(r); x.err != nil {
 		x.stranded = true
-		x.call.ended(x, x.call.judge(nil, x.err))
+		x.call.ended(x, x.call.judge(nil, x.err), x.err)
 		return
 	}
 	x.run(r)
@@ -148,7 +148,7 @@ func (x *exchange) run(r *http.Request) {
 	if x.response != nil && o.verdict != hedge.Acceptable {
 		x.pushback = retryAfter(x.response.Header, x.call.law.Delay)
 	}
-	x.call.ended(x, o)
+	x.call.ended(x, o, x.err)
 }
 
 // send sends r, which is the caller's or its copy for this attempt.

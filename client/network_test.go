@@ -195,9 +195,13 @@ type cluster struct {
 	*interceptor
 	conn     *grpc.ClientConn
 	resolver *manual.Resolver
-	servers  map[string]*grpc.Server
-	seen     atomic.Int64 // headers that servers received
-	hedges   atomic.Int64 // of seen: of hedges
+
+	endpoints []resolver.Endpoint
+	listeners map[string]*bufconn.Listener
+
+	servers map[string]*grpc.Server
+	seen    atomic.Int64 // headers that servers received
+	hedges  atomic.Int64 // of seen: of hedges
 
 	header chan struct{} // size 1: a server received headers
 	list   listFunc      // serves listMethod; may be nil
@@ -223,23 +227,10 @@ func newCluster(t testing.TB, s *service, serve serveFunc, replicas ...string) *
 	}
 	c.resolver = manual.NewBuilderWithScheme(fmt.Sprintf("test%d", rand.Uint64()))
 	c.resolver.InitialState(resolver.State{Endpoints: endpoints})
-	conn, err := grpc.NewClient(c.resolver.Scheme()+":///store",
-		grpc.WithResolvers(c.resolver),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-			return listeners[addr].DialContext(ctx)
-		}),
-		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"`+balancerName+`":{}}]}`),
-		grpc.WithDisableServiceConfig(),
-		grpc.WithChainUnaryInterceptor(c.unary, c.watch),
-		grpc.WithStreamInterceptor(c.stream),
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.conn = conn
+	c.endpoints, c.listeners = endpoints, listeners
+	c.dial(t, grpc.WithChainUnaryInterceptor(c.unary, c.watch))
 	t.Cleanup(func() {
-		if err := conn.Close(); err != nil {
+		if err := c.conn.Close(); err != nil {
 			t.Error(err)
 		}
 		for _, server := range c.servers {
@@ -250,10 +241,32 @@ func newCluster(t testing.TB, s *service, serve serveFunc, replicas ...string) *
 	return c
 }
 
+// dial replaces the connection.
+func (c *cluster) dial(t testing.TB, options ...grpc.DialOption) {
+	t.Helper()
+	if c.conn != nil {
+		_ = c.conn.Close()
+	}
+	conn, err := grpc.NewClient(c.resolver.Scheme()+":///store", append([]grpc.DialOption{
+		grpc.WithResolvers(c.resolver),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			return c.listeners[addr].DialContext(ctx)
+		}),
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"` + balancerName + `":{}}]}`),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithStreamInterceptor(c.stream),
+	}, options...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.conn = conn
+}
+
 // watch is an interceptor behind ours.
 func (c *cluster) watch(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	err := invoker(ctx, method, req, reply, cc, opts...)
-	if a, ok := ctx.(*attempt); ok {
+	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
 		a.call.mu.Lock()
 		defer a.call.mu.Unlock()
 		c.balancer.Store(a.call.balancer)

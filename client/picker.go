@@ -64,6 +64,7 @@ func (p *picker) choose(a *attempt) (candidate, error) {
 		return chosen, nil
 	}
 	c := a.call
+	c.service.noteConfig(p.balancer)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.balancer = p.balancer

@@ -102,14 +102,16 @@ func (r *race) begin(method string) bool {
 
 // measured takes the end of the only attempt of a call that is not hedged. What
 // would have been eligible is known at its end.
-func (r *race) measured(t *try, o outcome) {
+func (r *race) measured(t *try, o outcome, err error) {
 	took := time.Since(r.start)
 	o.cancelled = o.torn && r.ctx.Err() != nil
 
 	r.mu.Lock()
 	r.record(t, o, took)
 	t.tell(r.service.throttle, o)
+	info := r.note(t, o, took, true)
 	r.mu.Unlock()
+	r.tellOf(info, err)
 	if o.counts() {
 		r.method.failures.Add(1)
 	}
@@ -167,8 +169,14 @@ func (r *race) decision() <-chan struct{} {
 	return r.decided
 }
 
-// ended takes the end of an attempt, on that attempt's goroutine.
-func (r *race) ended(a runner, o outcome) {
+// ended takes the end of an attempt, on that attempt's goroutine. err is what its
+// caller would get.
+func (r *race) ended(a runner, o outcome, err error) {
+	r.tellOf(r.conclude(a, o), err)
+}
+
+// conclude draws the conclusions of an attempt's end.
+func (r *race) conclude(a runner, o outcome) noted {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Since(r.start)
@@ -202,6 +210,7 @@ func (r *race) ended(a runner, o outcome) {
 		r.last = a
 	}
 	r.follow(r.plan.Ended(now, verdict, t.pushback), now)
+	return r.note(t, o, now-t.after, r.over && r.winner == a)
 }
 
 // follow does what the plan says.

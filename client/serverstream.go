@@ -33,7 +33,7 @@ func (in *interceptor) stream(ctx context.Context, desc *grpc.StreamDesc, cc *gr
 	s.primary.Context = s.ctx
 	plain, err := streamer(&s.primary, desc, cc, fullMethod, opts...)
 	if err != nil {
-		s.measured(&s.primary.try, outcomeOf(&s.law, err))
+		s.measured(&s.primary.try, outcomeOf(&s.law, err), err)
 		return nil, err
 	}
 	return &measuredStream{ClientStream: plain, call: &s.call}, nil
@@ -67,7 +67,7 @@ func (s *measuredStream) seen(err error) {
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
-	s.once.Do(func() { s.call.measured(&s.call.primary.try, outcomeOf(&s.call.law, err)) })
+	s.once.Do(func() { s.call.measured(&s.call.primary.try, outcomeOf(&s.call.law, err), err) })
 }
 
 // serverStream is a call with one request and many replies, the carrier of its own
@@ -126,15 +126,14 @@ func (s *serverStream) CloseSend() error { return nil }
 // attempt is the goroutine of an attempt, until the race knows its end.
 func (s *serverStream) attempt(a *attempt) {
 	a.err = s.open(a)
-	o := outcome{answered: true} // and whether it succeeds will show
+	o, err := outcome{answered: true}, a.err // and whether it succeeds will show
 	if a.flow.header == nil {
-		err := a.err
 		if errors.Is(err, io.EOF) {
 			err = nil
 		}
 		o = outcomeOf(&s.law, err)
 	}
-	s.ended(a, o)
+	s.ended(a, o, err)
 	s.finish()
 }
 
@@ -183,6 +182,7 @@ func (s *serverStream) finish() {
 		s.judgeEnd(winner, err)
 		winner.flow.cancel()
 	}
+	s.noteHedges()
 	finish(s.opts, err)
 }
 

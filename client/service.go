@@ -1,6 +1,8 @@
 package client
 
 import (
+	"context"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +20,11 @@ type service struct {
 	budget   *hedge.Budget
 	throttle *hedge.Throttle
 	recorder
+
+	log           *slog.Logger
+	refusedConfig atomic.Pointer[string] // of a resolver; nil: it brought none
+
+	onAttempt func(context.Context, Attempt) // the application's; may be nil
 
 	// wake asks for a report ahead of the cadence; it never blocks.
 	wake func()
@@ -49,6 +56,7 @@ func newService(key policy.Key, wake func()) *service {
 		throttle: hedge.NewThrottle(),
 		early:    hedge.NewEarlyRule(),
 		wake:     wake,
+		log:      slog.New(slog.DiscardHandler),
 		start:    time.Now(),
 	}
 	s.recorder.init(s.start)

@@ -32,6 +32,10 @@ type ServiceStats struct {
 	Applied    uint64 // policies that came into force
 	Delays     uint64 // of Applied: changed a delay
 	Tokens     float64
+
+	// RefusedConfig says what is not used of a service config that a resolver
+	// brought, and why. Empty: none came.
+	RefusedConfig string
 }
 
 // ServerStats is what a server counted of one service on one replica since it
@@ -102,6 +106,9 @@ func (s *service) stats() ServiceStats {
 	p := s.policy()
 	if p != nil {
 		out.Generation, out.Mode = p.Generation, p.Mode
+	}
+	if text := s.refusedConfig.Load(); text != nil {
+		out.RefusedConfig = *text
 	}
 	s.mu.Lock()
 	out.Applied, out.Delays = s.applied, s.delays
