@@ -22,7 +22,7 @@ func configText(config *serviceconfig.ParseResult) string {
 	if config.Err != nil {
 		return fmt.Sprintf("%s: %v", what, config.Err)
 	}
-	c, ok := config.Config.(*grpc.ServiceConfig)
+	c, ok := config.Config.(*grpc.ServiceConfig) //nolint:staticcheck // nothing else tells what is in it
 	if !ok {
 		return fmt.Sprintf("%s: it is a %T", what, config.Config)
 	}
