@@ -31,8 +31,10 @@ const closeTimeout = time.Second
 // its place, is required.
 type Options struct {
 	// Daemon is the address of the daemon's gRPC port as grpc.NewClient takes
-	// it, such as "127.0.0.1:7946". It need not be up: without it there is no
-	// hedging, and calls go on. Empty only where Controller is set.
+	// it, such as "127.0.0.1:7946"; of several daemons, all of them with commas
+	// between: the client talks to one, and to the next when it does not answer. It
+	// need not be up: without it there is no hedging, and calls go on. Empty only
+	// where Controller is set.
 	Daemon string
 
 	// ID is the name of this client in status and metrics: 1 to 256 bytes of

@@ -2,8 +2,12 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,32 +51,94 @@ func daemonOptions() []grpc.DialOption {
 	}
 }
 
-// daemon is the Controller at the other end of one gRPC connection: policies
-// come by delta xDS, reports go by a stream for each source. What is to be sent
-// or was received outlives a stream; a broken one is opened again.
+// daemon is the Controller at the other end of a gRPC connection: policies come by
+// delta xDS, reports go by a stream for each source. What is to be sent or was
+// received outlives a stream; a broken one is opened again, with the next of several
+// daemons where one does not answer. Reports of a service that another daemon owns
+// go where the answer says (redirect.go).
 type daemon struct {
-	conn   *grpc.ClientConn
-	node   report.Source // the client
-	log    *slog.Logger
-	policy *subscriber
+	addresses []string // of daemons that serve alike
+	dial      []grpc.DialOption
+	node      report.Source // the client
+	log       *slog.Logger
+	policy    *subscriber
 
-	mu    sync.Mutex
-	boxes map[report.Source]*outbox
-	serve func(*outbox) // starts a box's stream; nil while Run does not
+	mu     sync.Mutex
+	home   int // of addresses: whom the streams talk to
+	conns  map[string]*grpc.ClientConn
+	boxes  map[boxKey]*outbox
+	routes map[string]route         // by service: those that were redirected
+	lost   map[report.Source]uint64 // observations that redirects gave up
+	serve  func(*outbox)            // starts a box's stream; nil while Run does not
 }
 
+type boxKey struct {
+	source  report.Source
+	address string
+}
+
+// maxDaemons is how many addresses Options.Daemon may name.
+const maxDaemons = 16
+
 func newDaemon(o Options, node report.Source) (*daemon, error) {
-	conn, err := grpc.NewClient(o.Daemon, append(daemonOptions(), o.DialOptions...)...)
-	if err != nil {
-		return nil, err
-	}
-	return &daemon{
-		conn:   conn,
+	d := &daemon{
+		dial:   append(daemonOptions(), o.DialOptions...),
 		node:   node,
 		log:    o.Logger.With("daemon", o.Daemon),
 		policy: newSubscriber(node),
-		boxes:  map[report.Source]*outbox{},
-	}, nil
+		conns:  map[string]*grpc.ClientConn{},
+		boxes:  map[boxKey]*outbox{},
+		routes: map[string]route{},
+		lost:   map[report.Source]uint64{},
+	}
+	for address := range strings.SplitSeq(o.Daemon, ",") {
+		address = strings.TrimSpace(address)
+		if address == "" || len(d.addresses) == maxDaemons {
+			d.close()
+			return nil, fmt.Errorf("want 1 to %d addresses with commas between them", maxDaemons)
+		}
+		if _, err := d.connect(address); err != nil {
+			d.close()
+			return nil, err
+		}
+		d.addresses = append(d.addresses, address)
+	}
+	d.home = rand.IntN(len(d.addresses)) // clients spread
+	return d, nil
+}
+
+// connect returns the connection to an address; d.mu is held, or nobody else knows d.
+func (d *daemon) connect(address string) (*grpc.ClientConn, error) {
+	if conn := d.conns[address]; conn != nil {
+		return conn, nil
+	}
+	conn, err := grpc.NewClient(address, d.dial...)
+	if err == nil {
+		d.conns[address] = conn
+	}
+	return conn, err
+}
+
+func (d *daemon) close() {
+	for _, conn := range d.conns {
+		_ = conn.Close() // fails only when closed before
+	}
+}
+
+// at returns the daemon that streams talk to now.
+func (d *daemon) at() (home int, conn *grpc.ClientConn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.home, d.conns[d.addresses[d.home]]
+}
+
+// leave goes on to the next daemon, unless another stream has done so already.
+func (d *daemon) leave(home int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.home == home {
+		d.home = (home + 1) % len(d.addresses)
+	}
 }
 
 // Run implements Controller.
@@ -81,7 +147,13 @@ func (d *daemon) Run(ctx context.Context, l Listener) {
 	d.mu.Lock()
 	d.serve = func(b *outbox) {
 		streams.Go(func() {
-			d.repeat(ctx, "report", func(wait bool) (bool, error) { return b.deliver(ctx, d.conn, wait, l) })
+			if b.address != "" {
+				d.follow(ctx, b, l)
+				return
+			}
+			d.repeat(ctx, "report", func(conn *grpc.ClientConn, wait bool) (bool, error) {
+				return b.deliver(ctx, d, conn, wait, l)
+			})
 		})
 	}
 	for _, b := range d.boxes {
@@ -90,34 +162,43 @@ func (d *daemon) Run(ctx context.Context, l Listener) {
 	d.mu.Unlock()
 
 	if d.policy.await(ctx) {
-		d.repeat(ctx, "policy", func(wait bool) (bool, error) { return d.policy.follow(ctx, d.conn, wait, l, d.log) })
+		d.repeat(ctx, "policy", func(conn *grpc.ClientConn, wait bool) (bool, error) {
+			return d.policy.follow(ctx, conn, wait, l, d.log)
+		})
 	}
 
 	d.mu.Lock()
 	d.serve = nil
 	d.mu.Unlock()
 	streams.Wait()
-	_ = d.conn.Close() // fails only when closed before
+	d.close()
 }
 
 // Subscribe implements Controller.
 func (d *daemon) Subscribe(service policy.Key) {
 	d.policy.add(service.String())
-	d.box(d.node) // whose stream is up when the first report comes
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.box(d.node, "") // whose stream is up when the first report comes
 }
 
 // Report implements Controller.
 func (d *daemon) Report(r *report.Report) (dropped uint64) {
-	return d.box(r.Source).add(wire.FrameToProto(r))
-}
-
-func (d *daemon) box(source report.Source) *outbox {
+	f := wire.FrameToProto(r)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	b := d.boxes[source]
+	dropped = d.lost[r.Source]
+	delete(d.lost, r.Source)
+	return dropped + d.box(r.Source, d.routes[f.Service].address).add(f)
+}
+
+// box returns the frames of a source for an address; d.mu is held.
+func (d *daemon) box(source report.Source, address string) *outbox {
+	key := boxKey{source, address}
+	b := d.boxes[key]
 	if b == nil {
-		b = newOutbox(source)
-		d.boxes[source] = b
+		b = newOutbox(source, address)
+		d.boxes[key] = b
 		if d.serve != nil {
 			d.serve(b)
 		}
@@ -128,10 +209,7 @@ func (d *daemon) box(source report.Source) *outbox {
 // Flush implements Controller.
 func (d *daemon) Flush(ctx context.Context) error {
 	d.mu.Lock()
-	boxes := make([]*outbox, 0, len(d.boxes))
-	for _, b := range d.boxes {
-		boxes = append(boxes, b)
-	}
+	boxes := slices.Collect(maps.Values(d.boxes))
 	d.mu.Unlock()
 	for _, b := range boxes {
 		if err := b.flush(ctx); err != nil {
@@ -143,29 +221,41 @@ func (d *daemon) Flush(ctx context.Context) error {
 
 // repeat opens a stream again and again until ctx ends. The first attempt after
 // one that was answered comes fast, later ones at growing intervals. It does not
-// wait for a connection, so that its error tells what is wrong; later ones do.
-func (d *daemon) repeat(ctx context.Context, name string, stream func(wait bool) (answered bool, err error)) {
+// wait for a connection, so that its error tells what is wrong; later ones do, or go
+// on to the next daemon where there are several.
+func (d *daemon) repeat(ctx context.Context, name string, stream func(conn *grpc.ClientConn, wait bool) (answered bool, err error)) {
 	pause := firstRetry
 	logged := codes.OK
 	for {
-		answered, err := stream(logged != codes.OK)
+		home, conn := d.at()
+		answered, err := stream(conn, logged != codes.OK && len(d.addresses) == 1)
 		if ctx.Err() != nil {
 			return
 		}
 		if answered {
 			pause, logged = firstRetry, codes.OK
+		} else {
+			d.leave(home)
 		}
 		if code := status.Code(err); code != logged {
 			d.log.Warn("no stream to the daemon; trying again", "stream", name, "error", err)
 			logged = code
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause/2+1))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !pauseFor(ctx, pause) {
 			return
 		}
 		pause = min(time.Duration(float64(pause)*retryPace), lastRetry)
+	}
+}
+
+// pauseFor waits for d or, at random, as little as half of it; false: ctx ended.
+func pauseFor(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d/2 + rand.N(d/2+1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }

@@ -21,11 +21,13 @@ const (
 // outbox holds the frames of one source until the daemon acknowledges them, in
 // the order of their sequence. All methods may be called from any goroutine.
 type outbox struct {
-	source report.Source
+	source  report.Source
+	address string // of the daemon that they are for; empty: of whichever is home
 
 	mu      sync.Mutex
 	frames  []boxed
-	unsent  int // frames[unsent:] were not sent on the present stream
+	last    uint64 // sequence number given
+	unsent  int    // frames[unsent:] were not sent on the present stream
 	bytes   int
 	open    bool          // a stream is up
 	changed chan struct{} // closed and replaced when frames come or go
@@ -37,11 +39,11 @@ type boxed struct {
 	observations uint64
 }
 
-func newOutbox(source report.Source) *outbox {
-	return &outbox{source: source, changed: make(chan struct{})}
+func newOutbox(source report.Source, address string) *outbox {
+	return &outbox{source: source, address: address, changed: make(chan struct{})}
 }
 
-// add takes a frame in, and returns the observations of those that had to go. A
+// add takes a frame in under the next sequence number, and returns the observations of those that had to go. A
 // frame without observations is only a sign of life: it goes at once or not at all.
 func (b *outbox) add(f *hedgedv1.Frame) (dropped uint64) {
 	in := boxed{frame: f, bytes: proto.Size(f), observations: observations(f)}
@@ -50,6 +52,8 @@ func (b *outbox) add(f *hedgedv1.Frame) (dropped uint64) {
 	if len(f.Methods) == 0 && (!b.open || b.unsent < len(b.frames)) || in.bytes > maxFrameBytes {
 		return in.observations
 	}
+	b.last++
+	f.Sequence = b.last
 	b.frames = append(b.frames, in)
 	b.bytes += in.bytes
 	if i, n := b.oldest(f.Service); n > maxFrames {
@@ -126,6 +130,26 @@ func (b *outbox) acknowledge(sequence uint64) {
 	b.frames = b.frames[n:]
 	b.unsent -= n
 	b.signal()
+}
+
+// divert takes the frame of a sequence number out, with the later ones of its
+// service, in their order; none when it is not there.
+func (b *outbox) divert(sequence uint64) (out []*hedgedv1.Frame) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := 0; i < len(b.frames); {
+		f := b.frames[i].frame
+		if f.Sequence != sequence && (len(out) == 0 || f.Service != out[0].Service) {
+			i++
+			continue
+		}
+		out = append(out, f)
+		b.remove(i)
+	}
+	if len(out) > 0 {
+		b.signal()
+	}
+	return out
 }
 
 // flush waits until the outbox is empty, or until ctx ends.

@@ -24,7 +24,7 @@ func TestReportsOfALongOutageAreBoundedAndAccountedFor(t *testing.T) {
 			s.noteCall(m, true)
 			time.Sleep(time.Second)
 		}
-		b := c.controller.(*daemon).box(c.source)
+		b := c.controller.(*daemon).boxes[boxKey{source: c.source}]
 		b.mu.Lock()
 		kept := len(b.frames)
 		b.mu.Unlock()
@@ -54,7 +54,7 @@ func TestReportsOfALongOutageAreBoundedAndAccountedFor(t *testing.T) {
 
 // An empty frame is a sign of life: it never takes the place of one that counts.
 func TestEmptyFrameGoesAtOnceOrNotAtAll(t *testing.T) {
-	b := newOutbox(report.Source{ID: "a"})
+	b := newOutbox(report.Source{ID: "a"}, "")
 	b.add(&hedgedv1.Frame{Service: "s", Sequence: 1, Dropped: 7})
 	if len(b.frames) != 0 {
 		t.Error("an empty frame is kept without a stream")
@@ -70,7 +70,7 @@ func TestEmptyFrameGoesAtOnceOrNotAtAll(t *testing.T) {
 
 // A frame that gRPC would not carry would break every stream it is sent on.
 func TestFrameThatIsTooLargeIsGivenUp(t *testing.T) {
-	b := newOutbox(report.Source{ID: "a"})
+	b := newOutbox(report.Source{ID: "a"}, "")
 	huge := &hedgedv1.Frame{Service: "s", Sequence: 1, Methods: map[string]*hedgedv1.MethodReport{
 		get: {Calls: 9, Replicas: map[string]*hedgedv1.ReplicaReport{"a": {PrimaryCompleted: make([]byte, maxFrameBytes)}}},
 	}}
@@ -80,7 +80,7 @@ func TestFrameThatIsTooLargeIsGivenUp(t *testing.T) {
 }
 
 func TestOneServiceDoesNotCrowdOutAnother(t *testing.T) {
-	b := newOutbox(report.Source{ID: "a"})
+	b := newOutbox(report.Source{ID: "a"}, "")
 	counted := map[string]*hedgedv1.MethodReport{get: {Calls: 1}}
 	b.add(&hedgedv1.Frame{Service: "quiet", Sequence: 1, Methods: counted})
 	for i := range uint64(1000) {
@@ -92,7 +92,7 @@ func TestOneServiceDoesNotCrowdOutAnother(t *testing.T) {
 }
 
 func TestOutboxIsBoundedInBytes(t *testing.T) {
-	b := newOutbox(report.Source{ID: "a"})
+	b := newOutbox(report.Source{ID: "a"}, "")
 	for i := range uint64(20) {
 		b.add(&hedgedv1.Frame{Service: "s", Sequence: i + 1, Methods: map[string]*hedgedv1.MethodReport{
 			get: {Calls: 1, Replicas: map[string]*hedgedv1.ReplicaReport{"a": {PrimaryCompleted: make([]byte, 1<<20)}}},
@@ -105,7 +105,7 @@ func TestOutboxIsBoundedInBytes(t *testing.T) {
 
 // Only what was sent on this stream can be acknowledged on it.
 func TestAcknowledgementOfTheUnsentIsIgnored(t *testing.T) {
-	b := newOutbox(report.Source{ID: "a"})
+	b := newOutbox(report.Source{ID: "a"}, "")
 	b.connect()
 	for i := range uint64(3) {
 		b.add(&hedgedv1.Frame{Service: "s", Sequence: i + 1, Methods: map[string]*hedgedv1.MethodReport{get: {Calls: 1}}})

@@ -14,7 +14,7 @@ import (
 
 // deliver sends the frames of the outbox on one report stream until it breaks
 // or ctx ends; answered tells whether the daemon sent anything.
-func (b *outbox) deliver(ctx context.Context, conn *grpc.ClientConn, wait bool, l Listener) (answered bool, err error) {
+func (b *outbox) deliver(ctx context.Context, d *daemon, conn *grpc.ClientConn, wait bool, l Listener) (answered bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stream, err := hedgedv1.NewReportServiceClient(conn).Report(ctx, grpc.WaitForReady(wait))
@@ -30,7 +30,7 @@ func (b *outbox) deliver(ctx context.Context, conn *grpc.ClientConn, wait bool, 
 				return
 			}
 			answered = true
-			b.answer(answer, l)
+			b.answer(answer, d, l)
 		}
 	})
 	b.connect()
@@ -65,13 +65,16 @@ func (b *outbox) send(ctx context.Context, stream grpc.BidiStreamingClient[hedge
 	}
 }
 
-func (b *outbox) answer(a *hedgedv1.ReportResponse, l Listener) {
+func (b *outbox) answer(a *hedgedv1.ReportResponse, d *daemon, l Listener) {
 	l.Heard()
 	if a.Cadence != nil {
 		l.SetCadence(a.Cadence.AsDuration())
 	}
 	if a.Refused != "" {
 		l.Refused(a.Refused)
+	}
+	if a.Redirect != "" {
+		d.redirect(b, a.Acknowledged, a.Redirect)
 	}
 	b.acknowledge(a.Acknowledged)
 }

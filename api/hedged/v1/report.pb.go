@@ -250,7 +250,7 @@ func (x *Source) GetReplica() string {
 // some 3,000 methods by replicas stay below. One source names at most 1,000 services.
 type Frame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1, 2, ... within an incarnation, over all services.
+	// 1, 2, ... within an incarnation and daemon, over all services.
 	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// "tenant/service".
 	Service string `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
@@ -686,7 +686,11 @@ type ReportResponse struct {
 	// Time between frames that the daemon wishes; 100 ms to 1 min. Absent: unchanged.
 	Cadence *durationpb.Duration `protobuf:"bytes,2,opt,name=cadence,proto3" json:"cadence,omitempty"`
 	// Set when the acknowledged frame was refused: field, value and bound.
-	Refused       string `protobuf:"bytes,3,opt,name=refused,proto3" json:"refused,omitempty"`
+	Refused string `protobuf:"bytes,3,opt,name=refused,proto3" json:"refused,omitempty"`
+	// Set when the acknowledged frame was not taken, because another daemon owns its
+	// service: that one's address, at most 256 bytes. The frame and the later ones of
+	// its service go there, under sequence numbers of that stream's own.
+	Redirect      string `protobuf:"bytes,4,opt,name=redirect,proto3" json:"redirect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -738,6 +742,13 @@ func (x *ReportResponse) GetCadence() *durationpb.Duration {
 func (x *ReportResponse) GetRefused() string {
 	if x != nil {
 		return x.Refused
+	}
+	return ""
+}
+
+func (x *ReportResponse) GetRedirect() string {
+	if x != nil {
+		return x.Redirect
 	}
 	return ""
 }
@@ -806,11 +817,12 @@ const file_hedged_v1_report_proto_rawDesc = "" +
 	"\battempts\x18\x01 \x01(\x04R\battempts\x12\x16\n" +
 	"\x06hedges\x18\x02 \x01(\x04R\x06hedges\x12\x1c\n" +
 	"\tcancelled\x18\x03 \x01(\x04R\tcancelled\x121\n" +
-	"\x06wasted\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06wasted\"\x89\x01\n" +
+	"\x06wasted\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06wasted\"\x9f\x01\n" +
 	"\x0eReportResponse\x12\"\n" +
 	"\facknowledged\x18\x01 \x01(\x04R\facknowledged\x123\n" +
 	"\acadence\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\acadence\x12\x18\n" +
-	"\arefused\x18\x03 \x01(\tR\arefusedJ\x04\b\x04\x10\x05*Y\n" +
+	"\arefused\x18\x03 \x01(\tR\arefused\x12\x1a\n" +
+	"\bredirect\x18\x04 \x01(\tR\bredirect*Y\n" +
 	"\n" +
 	"SourceKind\x12\x1b\n" +
 	"\x17SOURCE_KIND_UNSPECIFIED\x10\x00\x12\x16\n" +
