@@ -190,7 +190,7 @@ func TestRedirectsThatLeadNowhere(t *testing.T) {
 		s := c.service(orders)
 		for i := range 200 {
 			if i > 100 {
-				bad := fmt.Sprintf("bad\n%d", i)
+				bad := fmt.Sprintf("%300d", i)
 				to.Store(&bad)
 			}
 			s.noteCall(s.method(get), true)
