@@ -12,9 +12,9 @@ import (
 
 // Bounds of what a daemon's redirects may cause.
 const (
-	maxHops      = 3           // of one service within hopTime: beyond, its owners disagree
+	maxHops      = 3 // of one service within hopTime: beyond, its owners disagree
 	hopTime      = time.Minute
-	maxRedirects = 16          // daemons beside the ones that the application named
+	maxRedirects = 16 // daemons beside the ones that the application named
 )
 
 // route is where the reports of one service go.
