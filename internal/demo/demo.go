@@ -67,6 +67,8 @@ var scenes = []struct {
 	{"daemon-restart", daemonRestart},
 	{"slow-replica", slowReplica},
 	{"drift", drift},
+	{"http", overHTTP},
+	{"write", writes},
 }
 
 // Scenes returns the names of all scenes.

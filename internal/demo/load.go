@@ -19,6 +19,7 @@ const callTimeout = 10 * time.Second
 // when its last has ended.
 type load struct {
 	conn     *grpc.ClientConn
+	call     func(ctx context.Context, n int64) error // nil: GetUser on conn
 	inFlight int
 	calls    int            // 0: until the context ends
 	progress func(done int) // called now and then; may be nil
@@ -32,7 +33,14 @@ type outcome struct {
 
 // run makes the calls. A context that ends stops new calls, not those under way.
 func (l load) run(ctx context.Context) outcome {
-	users := demov1.NewUserServiceClient(l.conn)
+	call := l.call
+	if call == nil {
+		users := demov1.NewUserServiceClient(l.conn)
+		call = func(ctx context.Context, n int64) error {
+			_, err := users.GetUser(ctx, &demov1.GetUserRequest{Id: uint64(n)}, grpc.WaitForReady(true))
+			return err
+		}
+	}
 	var next atomic.Int64
 	outcomes := make([]outcome, l.inFlight)
 	var wg sync.WaitGroup
@@ -46,7 +54,7 @@ func (l load) run(ctx context.Context) outcome {
 				}
 				begun := time.Now()
 				callCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
-				_, err := users.GetUser(callCtx, &demov1.GetUserRequest{Id: uint64(n)}, grpc.WaitForReady(true))
+				err := call(callCtx, n)
 				cancel()
 				if err != nil {
 					o.errors++
