@@ -199,6 +199,7 @@ func (w *World) back(c *call, i int) {
 		a.ended = true
 		a.took = w.now - a.sent
 		c.client.outstanding[a.replica]--
+		c.client.observe(a.replica, a.took, false)
 		how, verdict := completed, hedge.Acceptable
 		if a.fails {
 			how, verdict = failed, hedge.Judge(&c.law, statusUnavailable)
@@ -225,6 +226,7 @@ func (w *World) commit(c *call, i int) {
 		}
 		a.ended = true
 		cl.outstanding[a.replica]--
+		cl.observe(a.replica, w.now-a.sent, true)
 		cl.agent.ended(c, k, w.now-a.sent, censored)
 		w.cancel(c, k)
 	}
@@ -267,12 +269,22 @@ func (w *World) join(slot int32) {
 	cl.candidates = make([]candidate, len(w.replicas))
 	for i := range cl.candidates {
 		cl.candidates[i] = candidate{outstanding: &cl.outstanding[i], replica: int32(i), share: 1}
+		if w.sc.routing == routePeakEWMA {
+			cl.candidates[i].peak = &peakEWMA{w: w, cost: float64(ewmaStart), at: w.now}
+		}
 	}
 	w.clients[slot] = cl
 	cl.agent = w.law.join(cl)
 	if w.sc.clientLife > 0 {
 		life := limited(w.change.ExpFloat64() * float64(w.sc.clientLife))
 		w.push(event{at: w.now + max(1, life), kind: evLife, ref: slot, gen: uint32(cl.number)})
+	}
+}
+
+// observe tells routing by latency of an attempt.
+func (cl *client) observe(replica int32, took time.Duration, censored bool) {
+	if p := cl.candidates[replica].peak; p != nil {
+		p.observe(took, censored)
 	}
 }
 

@@ -219,7 +219,7 @@ func (p *parser) replicas() error {
 }
 
 func (p *parser) routing() error {
-	how, err := p.choice("kind", "random", "round-robin", "shortest-queue", "better-of-two")
+	how, err := p.choice("kind", "random", "round-robin", "shortest-queue", "better-of-two", "peak-ewma")
 	p.s.routing = routing(how)
 	return err
 }

@@ -1,6 +1,9 @@
 package sim
 
 import (
+	"math"
+	"time"
+
 	"github.com/hedged-project/hedged/hedge"
 	"github.com/hedged-project/hedged/policy"
 )
@@ -13,26 +16,70 @@ const (
 	routeRoundRobin
 	routeShortest // of the replicas' own queues, as if they were known
 	routeBetterOfTwo
+	routePeakEWMA // the better of two by latency and outstanding attempts
 )
 
 // candidate is a replica as one client under one policy sees it.
 type candidate struct {
 	outstanding *int64
+	peak        *peakEWMA // nil: outstanding attempts alone count
 	replica     int32
 	state       policy.ReplicaState
 	share       float64
 }
 
 // Outstanding is part of hedge.Candidate.
-func (c candidate) Outstanding() int64 { return *c.outstanding }
+func (c candidate) Outstanding() int64 {
+	if c.peak != nil {
+		return c.peak.load(*c.outstanding)
+	}
+	return *c.outstanding
+}
 
 // Standing is part of hedge.Candidate.
 func (c candidate) Standing() (policy.ReplicaState, float64) { return c.state, c.share }
 
+// peakEWMA is a replica's latency as Finagle's and Linkerd's balancers of that name
+// see it: at once as high as the highest, and then down by a moving average, over
+// ewmaDecay, towards what comes after, or 0 while nothing does.
+type peakEWMA struct {
+	w    *World
+	cost float64 // ns
+	at   time.Duration
+}
+
+// Linkerd's defaults.
+const (
+	ewmaDecay = 10 * time.Second
+	ewmaStart = 30 * time.Millisecond // of a replica that is not known yet
+)
+
+func (p *peakEWMA) decayed() float64 {
+	return p.cost * math.Exp(-float64(p.w.now-p.at)/float64(ewmaDecay))
+}
+
+// observe takes the latency of an attempt, or the least that it can be.
+func (p *peakEWMA) observe(took time.Duration, censored bool) {
+	now, took64 := p.decayed(), float64(took)
+	switch {
+	case took64 > p.cost:
+		p.cost = took64
+	case censored:
+		return
+	default: // what has not decayed counts as much as it has not
+		p.cost = now + took64*(1-now/max(p.cost, 1))
+	}
+	p.at = p.w.now
+}
+
+func (p *peakEWMA) load(outstanding int64) int64 {
+	return int64(p.decayed() * float64(outstanding+1))
+}
+
 // route chooses the replica of attempt i. False: all were tried.
 func (w *World) route(c *call, i int) (int32, bool) {
 	cl := c.client
-	if w.sc.routing == routeBetterOfTwo {
+	if w.sc.routing == routeBetterOfTwo || w.sc.routing == routePeakEWMA {
 		w.tried = w.tried[:0]
 		for k := range i {
 			w.tried = append(w.tried, cl.candidates[c.attempts[k].replica])

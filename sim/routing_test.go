@@ -2,6 +2,7 @@ package sim
 
 import (
 	"testing"
+	"time"
 
 	"github.com/hedged-project/hedged/policy"
 )
@@ -71,4 +72,31 @@ func TestShortestQueue(t *testing.T) {
 	if p[2] != 100 || h[1] != 100 {
 		t.Errorf("primaries %v, hedges %v, want all at the third, then all at the second", p, h)
 	}
+}
+
+// A replica's latency is at once as high as the highest, falls towards what comes
+// after as time goes by, and what was cancelled can raise it but not lower it.
+func TestPeakEWMA(t *testing.T) {
+	w := &World{}
+	p := &peakEWMA{w: w, cost: float64(10 * time.Millisecond)}
+	want := func(least, most time.Duration) {
+		t.Helper()
+		if got := time.Duration(p.load(0)); got < least || got > most {
+			t.Errorf("at %v: %v, want %v to %v", w.now, got, least, most)
+		}
+		if p.load(2) < 3*p.load(0)-3 {
+			t.Error("attempts that are outstanding do not count")
+		}
+	}
+	p.observe(100*time.Millisecond, false)
+	want(100*time.Millisecond, 100*time.Millisecond)
+	p.observe(time.Millisecond, false)
+	want(99*time.Millisecond, 100*time.Millisecond)
+	w.now = 10 * time.Second
+	p.observe(time.Millisecond, true)
+	want(36*time.Millisecond, 37*time.Millisecond)
+	p.observe(time.Millisecond, false)
+	want(37*time.Millisecond, 38*time.Millisecond)
+	p.observe(200*time.Millisecond, true)
+	want(200*time.Millisecond, 200*time.Millisecond)
 }

@@ -45,7 +45,7 @@ in the course of a run: "at 30s slowdown 3".
   correlation R                       of the latencies of a call's copies, 0 to 1
   method    SHARE FACTOR              of the calls are of a further method, with latencies times FACTOR
   replicas  N [workers N]             1 to 1,000; without workers nothing queues
-  routing   random | round-robin | shortest-queue | better-of-two
+  routing   random | round-robin | shortest-queue | better-of-two | peak-ewma
   cancel    at-once | queued | never  what a replica does about a cancelled attempt
   network   TIME [jitter TIME] *      one way
   zones     SHARE far TIME            so many clients and half of the replicas are in one zone, the others in
