@@ -25,7 +25,7 @@ func articleWorld(calls int, arrivals string) *sim.Scenario {
 func articleOwn(b *Bench) ([]Check, error) {
 	var checks []Check
 	for _, arrivals := range []string{"poisson", "steady"} {
-		row, err := b.Run(articleWorld(100_000, arrivals), Hedged(), Pick(b, 12, 4), nil)
+		row, err := b.Run(articleWorld(100_000, arrivals), Hedged(), Pick(b, 12, 2), nil)
 		if err != nil {
 			return nil, err
 		}
