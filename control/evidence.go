@@ -84,7 +84,7 @@ func (e *evidence) ratio() float64 {
 func (e *evidence) judged() bool { return e.known >= minJudged }
 
 func (e *evidence) slow() bool {
-	return e.judged() && e.z() > slowZ && e.ratio() > slowRatio && e.clearly > e.pools
+	return e.judged() && !e.healthy() && e.z() > slowZ && e.ratio() > slowRatio
 }
 
 // healthy asks less than "not slow": between the two nothing is concluded.

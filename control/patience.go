@@ -7,6 +7,11 @@ const (
 	// runs do not pass by themselves.
 	slowWindows = 3
 
+	// Together they must have this z. Three windows of chance that do not look healthy
+	// come once in 40,000, and one in 280,000 with z > 6 in sum; three of 1.5 times the
+	// latency have 9.6 give or take 1.5.
+	runZ = 6.5
+
 	// A run must be so many times as long as the longest that passed by itself.
 	patienceFactor = 3
 
@@ -23,11 +28,22 @@ const (
 	soonReleased = 20 * time.Second
 )
 
-// run is a replica's surplus of slow windows over healthy ones since it last had
-// none. Windows between the two count for neither, so that a replica that is only
-// just slow enough is found too, if later.
+// run is a replica's surplus of windows that do not look healthy over those that do,
+// since it last had none, and what all of them say together. A window of 100 calls
+// says of 1.5 times the latency z = 6.4 give or take 1.5, so that of three such
+// windows one in six is not slow by itself; their sum is.
 type run struct {
-	length, longest int
+	length, longest int // longest: of those lengths at which the sum was slow
+	sum             evidence
+}
+
+// persists reports whether a run of so many windows is enough.
+func (r *run) persists(needed int) bool {
+	z := float64(slowZ)
+	if needed >= slowWindows {
+		z = runZ
+	}
+	return r.length >= needed && r.sum.slow() && r.sum.z() > z
 }
 
 // patience is how long a run a pool takes for chance. Where calls queue, those of
@@ -66,14 +82,19 @@ func (p *patience) tick() {
 
 // observe adds a window to a replica's run.
 func (p *patience) observe(r *run, e evidence) {
-	switch {
-	case e.slow():
+	if r.length == 0 && e.healthy() {
+		return
+	}
+	r.sum.add(e)
+	if !e.healthy() {
 		r.length++
-		r.longest = max(r.longest, r.length)
-	case e.healthy() && r.length > 0:
-		if r.length--; r.length == 0 {
-			p.pass(r.longest)
-			r.longest = 0
+		if r.sum.slow() {
+			r.longest = max(r.longest, r.length)
 		}
+		return
+	}
+	if r.length--; r.length == 0 {
+		p.pass(r.longest)
+		*r = run{}
 	}
 }

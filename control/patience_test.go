@@ -1,6 +1,7 @@
 package control
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 var (
 	slowWindow    = evidence{known: 100, longer: 60, expected: 20, variance: 16, mine: 30, pools: 5, clearly: 30}
 	healthyWindow = evidence{known: 100, longer: 10, expected: 10, variance: 9, mine: 5, pools: 5, clearly: 2}
+	weakWindow    = evidence{known: 70, longer: 18.4, expected: 8, variance: 7.3, mine: 16, pools: 6.5, clearly: 14}
+	chanceWindow  = evidence{known: 70, longer: 16, expected: 8, variance: 7.3, mine: 14.5, pools: 6.8, clearly: 12}
 	unclearWindow = evidence{known: 100, longer: 19, expected: 10, variance: 9, mine: 9, pools: 5, clearly: 6}
 )
 
@@ -35,21 +38,57 @@ func TestRunsThatPassAskForLongerOnes(t *testing.T) {
 	p.observeAll(&r, 5, unclearWindow)
 	p.observeAll(&r, 1, healthyWindow)
 	p.observeAll(&r, 1, slowWindow)
-	within(t, "run of 2, 5 that are unclear, 1 healthy, 1 slow", r.length, 2, 2)
+	within(t, "run of 2, 5 that are unclear, 1 healthy, 1 slow", r.length, 7, 7)
 	within(t, "needed while it lasts", p.needs(0), slowWindows, slowWindows)
-	p.observeAll(&r, 2, healthyWindow)
-	within(t, "needed after it passed", p.needs(0), 6, 6)
-	within(t, "needed of one that was in probation", p.needs(1), 3, 3)
+	p.observeAll(&r, 7, healthyWindow)
+	within(t, "needed after it passed", p.needs(0), 9, 9)
+	within(t, "needed of one that was in probation", p.needs(1), 4, 4)
 	within(t, "needed of one that was there five times", p.needs(5), 1, 1)
 
 	p.observeAll(&r, 1, slowWindow)
 	p.observeAll(&r, 1, healthyWindow)
-	within(t, "needed after a shorter one", p.needs(0), 6, 6)
+	within(t, "needed after a shorter one", p.needs(0), 9, 9)
 
 	for range patienceWindows {
 		p.tick()
 	}
 	within(t, "needed when none passed for long", p.needs(0), slowWindows, slowWindows)
+}
+
+// Windows of which none is slow by itself are enough together, and windows of
+// chance are not, nor do they teach patience when they pass.
+func TestRunsAreJudgedBySum(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		windows  []evidence
+		persists bool
+	}{
+		{"three slow", []evidence{slowWindow, slowWindow, slowWindow}, true},
+		{"two slow", []evidence{slowWindow, slowWindow}, false},
+		{"three with z 3.7", []evidence{weakWindow, weakWindow, weakWindow}, true},
+		{"one healthy among them", []evidence{weakWindow, healthyWindow, weakWindow, weakWindow}, false},
+		{"three with z 3 and twice the share", []evidence{chanceWindow, chanceWindow, chanceWindow}, false},
+		{"thirty of too small a ratio", slices.Repeat([]evidence{unclearWindow}, 30), false},
+	} {
+		var p patience
+		var r run
+		for _, e := range c.windows {
+			p.observe(&r, e)
+		}
+		if got := r.persists(slowWindows); got != c.persists {
+			t.Errorf("%s: enough %v, want %v (z %.1f)", c.name, got, c.persists, r.sum.z())
+		}
+	}
+	var p patience
+	var r run
+	for range 2 {
+		p.observe(&r, unclearWindow)
+	}
+	p.observeAll(&r, 2, healthyWindow)
+	within(t, "needed after chance passed", p.needs(0), slowWindows, slowWindows)
+	if r != (run{}) {
+		t.Errorf("%+v is left of a run that passed", r)
+	}
 }
 
 // A replica that only the cap keeps in service is sick for an hour, and recovers.

@@ -44,7 +44,7 @@ type probation struct {
 	replicas map[string]*replica
 	sorted   []*replica // the same, by name
 	strata   map[stratumKey]map[*replica]*estimator.Sample
-	opened   time.Time // the window under way; zero: it is empty
+	closed   time.Time // the window before the one under way
 	started  time.Time // first sample
 	active   time.Time // newest sample
 	patience patience
@@ -95,9 +95,6 @@ func (p *probation) add(now time.Time, name, method, zone string, s *estimator.S
 	r := p.find(name)
 	if r == nil {
 		return
-	}
-	if p.opened.IsZero() {
-		p.opened = now
 	}
 	if p.started.IsZero() {
 		p.started = now
@@ -157,7 +154,7 @@ func allowance(n int, limit float64) int {
 func (p *probation) tick(now time.Time, limit, rate float64) {
 	p.forget()
 	p.release(now, limit)
-	if p.opened.IsZero() || now.Sub(p.opened) < windowTime {
+	if now.Sub(p.closed) < windowTime {
 		return
 	}
 	present, _ := p.census()
@@ -165,7 +162,7 @@ func (p *probation) tick(now time.Time, limit, rate float64) {
 	for _, r := range p.sorted {
 		ended += r.ended
 	}
-	if ended < windowSamples*uint64(present) && now.Sub(p.opened) < longestWindow {
+	if ended == 0 || ended < windowSamples*uint64(present) && now.Sub(p.closed) < longestWindow {
 		return
 	}
 	found := p.judge()
@@ -192,7 +189,7 @@ func (p *probation) tick(now time.Time, limit, rate float64) {
 	for _, r := range p.sorted {
 		r.ended, r.failed = 0, 0
 	}
-	p.opened = time.Time{}
+	p.closed = now
 }
 
 // forget drops replicas that are gone.
@@ -316,19 +313,18 @@ func (p *probation) eject(now time.Time, limit, trickle float64, found map[*repl
 	var slow []*replica
 	for _, r := range p.sorted {
 		e := found[r]
-		persistent := r.run.length >= p.patience.needs(r.doublings)
-		if r.state == policy.ReplicaServing && e.slow() && persistent {
+		persistent := r.run.persists(p.patience.needs(r.doublings))
+		if r.state == policy.ReplicaServing && !e.healthy() && persistent {
 			slow = append(slow, r)
 		}
 	}
 	slices.SortStableFunc(slow, func(a, b *replica) int {
-		ea, eb := found[a], found[b]
-		return cmp.Compare(eb.z(), ea.z())
+		return cmp.Compare(b.run.sum.z(), a.run.sum.z())
 	})
 	present, serving := p.census()
 	room := allowance(present, limit) - (present - serving)
 	for _, r := range slow[:max(0, min(room, len(slow)))] {
-		r.relapse(now, trickle, found[r])
+		r.relapse(now, trickle, r.run.sum)
 	}
 }
 

@@ -44,7 +44,8 @@ func TestSlowReplicaIsFlaggedAndReleased(t *testing.T) {
 	}{
 		{"one of three, three times slower", 10, 2000, 3, 3, 5 * time.Second, true},
 		{"one of three, three times slower, one client", 1, 2000, 3, 3, 5 * time.Second, true},
-		{"one of ten, 1.5 times slower", 10, 1000, 10, 1.5, 6 * time.Second, false},
+		{"one of ten, 1.5 times slower", 10, 1000, 10, 1.5, 4 * time.Second, false},
+		{"one of ten, 1.5 times slower, one client", 1, 1000, 10, 1.5, 4 * time.Second, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			scale := 1.0
@@ -71,7 +72,7 @@ func TestSlowReplicaIsFlaggedAndReleased(t *testing.T) {
 			released := w.until(time.Minute, func() bool { return state(w, "replica-0") == policy.ReplicaRecovering })
 			served := w.until(time.Minute, func() bool { return state(w, "replica-0") == policy.ReplicaServing })
 			t.Logf("flagged after %v with share %.3f (%s); released after %v, in service %v later", flagged, p.Share, p.Reason, released, served)
-			within(t, "flagged", flagged, 2*time.Second, c.flagged)
+			within(t, "flagged", flagged, 1500*time.Millisecond, c.flagged)
 			within(t, "in service", released+served, 5*time.Second, 15*time.Second)
 		})
 	}

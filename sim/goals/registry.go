@@ -98,7 +98,7 @@ func All() []Goal {
 		{
 			ID:    "probation",
 			Text:  "a slow replica flagged in 4 s, 40 of 40; no false flag; released within 20 s, never while slow",
-			Parts: nil,
+			Parts: []Part{probation},
 		},
 		{
 			ID:    "counterfactual",
