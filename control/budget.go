@@ -22,6 +22,15 @@ const (
 	minBurst  = 10
 	maxBurst  = 50
 
+	// Crowded calls come to their delay many at a time, so a bucket must hold as much
+	// more as their number varies more: for a client that has the service to itself
+	// crowdedBurst tokens for each time that it does. Of n clients each gets one part
+	// in n of a crowd. And a call earns all of the target: eligible calls are steered
+	// below it, and at .92 of it a bucket that a crowd emptied fills too slowly. In
+	// queues half busy that makes a p99.9 of 241 instead of 246 ms; with 50 tokens
+	// instead of 100 it is 134 instead of 128 ms in the least crowded of them.
+	crowdedBurst = 100
+
 	// A lone client's start is what the target leaves in its first two
 	// windows. With what it leaves in one, a client of 200 rps starts with 8, and
 	// in 2.5% of runs of 4,000 calls so many early stalls find no token that the
@@ -50,18 +59,24 @@ const (
 )
 
 // ratio is what a call earns, without the noise of binary fractions.
-func ratio(target float64) float64 { return math.Round(bucketShare*target*1e6) / 1e6 }
+func ratio(target, crowding float64) float64 {
+	if crowding == 1 {
+		target *= bucketShare
+	}
+	return math.Round(target*1e6) / 1e6
+}
 
 // unknownBudget is for a service whose clients' rates were not measured yet.
 func unknownBudget(target float64) policy.Budget {
-	return policy.Budget{Ratio: ratio(target), Burst: minBurst, Start: unknownStart}
+	return policy.Budget{Ratio: ratio(target, 1), Burst: minBurst, Start: unknownStart}
 }
 
 // fleet is how a service's clients call methods that may be hedged.
 type fleet struct {
-	clients float64
-	calls   float64       // of each in Window
-	life    time.Duration // of each
+	clients  float64
+	calls    float64       // of each in Window
+	life     time.Duration // of each
+	crowding float64       // of their calls
 }
 
 // wantBudget is the bucket of each client. A lone one may spend its whole start on
@@ -73,25 +88,26 @@ func wantBudget(target float64, f fleet) policy.Budget {
 	lone := startWindows * (1 - bucketShare) * perWindow
 	start := lone + (1-1/f.clients)*startDeviations*math.Sqrt(perLife)
 	start = math.Round(min(max(start, minStart), maxStart))
-	burst := perWindow * burstTime.Seconds() / Window.Seconds()
+	burst := min(max(perWindow*burstTime.Seconds()/Window.Seconds(), minBurst), maxBurst)
+	burst += crowdedBurst * (f.crowding - 1) / f.clients
 	return policy.Budget{
-		Ratio: ratio(target),
-		Burst: math.Round(min(max(burst, minBurst, start), maxBurst)),
+		Ratio: ratio(target, f.crowding),
+		Burst: math.Round(min(max(burst, start), policy.MaxBurst)),
 		Start: start,
 	}
 }
 
 // nextBudget keeps the burst and start in force unless the measured rates
 // call for clearly different ones.
-func nextBudget(inForce policy.Budget, target float64, t tally, clients int, life time.Duration) policy.Budget {
-	next := policy.Budget{Ratio: ratio(target), Burst: inForce.Burst, Start: inForce.Start}
+func nextBudget(inForce policy.Budget, target float64, t tally, clients int, life time.Duration, crowding float64) policy.Budget {
+	next := policy.Budget{Ratio: ratio(target, crowding), Burst: inForce.Burst, Start: inForce.Start}
 	if t.safe < minRateCalls || clients == 0 {
 		return next
 	}
 	least := minRateTime * time.Duration(clients)
 	bound := t.clientTime < least
 	calls := float64(t.safe) * float64(Window) / float64(max(t.clientTime, least))
-	want := wantBudget(target, fleet{clients: float64(clients), calls: calls, life: life})
+	want := wantBudget(target, fleet{clients: float64(clients), calls: calls, life: life, crowding: crowding})
 	next.Burst = steadied(next.Burst, want.Burst, keepFactor, bound)
 	next.Start = steadied(next.Start, want.Start, math.Sqrt(keepFactor), bound)
 	next.Burst = max(next.Burst, next.Start)

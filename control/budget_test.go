@@ -15,12 +15,12 @@ func TestBudgetOfKnownFleets(t *testing.T) {
 		of   fleet
 		want policy.Budget
 	}{
-		{"one client at 1,000 rps", fleet{1, 10000, time.Hour}, policy.Budget{Ratio: .046, Burst: 50, Start: 15}},
-		{"one client at 200 rps", fleet{1, 2000, time.Hour}, policy.Budget{Ratio: .046, Burst: 25, Start: 15}},
-		{"200 clients at 5 rps that live a minute", fleet{200, 50, time.Minute}, policy.Budget{Ratio: .046, Burst: 10, Start: 8}},
-		{"200 clients at 5 rps that stay", fleet{200, 50, time.Hour}, policy.Budget{Ratio: .046, Burst: 15, Start: 15}},
-		{"1,000 clients at 1,000 rps", fleet{1000, 10000, time.Minute}, policy.Budget{Ratio: .046, Burst: 50, Start: 15}},
-		{"one client at one call a minute", fleet{1, .17, time.Hour}, policy.Budget{Ratio: .046, Burst: 10, Start: 1}},
+		{"one client at 1,000 rps", fleet{1, 10000, time.Hour, 1}, policy.Budget{Ratio: .046, Burst: 50, Start: 15}},
+		{"one client at 200 rps", fleet{1, 2000, time.Hour, 1}, policy.Budget{Ratio: .046, Burst: 25, Start: 15}},
+		{"200 clients at 5 rps that live a minute", fleet{200, 50, time.Minute, 1}, policy.Budget{Ratio: .046, Burst: 10, Start: 8}},
+		{"200 clients at 5 rps that stay", fleet{200, 50, time.Hour, 1}, policy.Budget{Ratio: .046, Burst: 15, Start: 15}},
+		{"1,000 clients at 1,000 rps", fleet{1000, 10000, time.Minute, 1}, policy.Budget{Ratio: .046, Burst: 50, Start: 15}},
+		{"one client at one call a minute", fleet{1, .17, time.Hour, 1}, policy.Budget{Ratio: .046, Burst: 10, Start: 1}},
 	} {
 		if got := wantBudget(.05, c.of); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
@@ -33,7 +33,7 @@ func TestBudgetOfKnownFleets(t *testing.T) {
 func TestStartFitsIntoTheTarget(t *testing.T) {
 	for calls := 500.; calls <= 1e6; calls *= 1.3 {
 		for _, target := range []float64{.001, .01, .05, .2} {
-			b := wantBudget(target, fleet{1, calls, time.Hour})
+			b := wantBudget(target, fleet{1, calls, time.Hour, 1})
 			if n := 2 * calls; b.Start > minStart && b.Ratio*n+b.Start > target*n+.5 {
 				t.Errorf("%.0f calls, target %v: %+v spends %.1f, want at most %.1f", n, target, b, b.Ratio*n+b.Start, target*n)
 			}
@@ -46,14 +46,16 @@ func TestStartGrowsWithRateCompanyAndLife(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		target := rapid.Float64Range(MinTarget, MaxTarget).Draw(t, "target")
 		f := fleet{
-			clients: rapid.Float64Range(1, maxClients).Draw(t, "clients"),
-			calls:   rapid.Float64Range(0, 1e7).Draw(t, "calls"),
-			life:    time.Duration(rapid.Int64Range(0, int64(1000*time.Hour)).Draw(t, "life")),
+			clients:  rapid.Float64Range(1, maxClients).Draw(t, "clients"),
+			calls:    rapid.Float64Range(0, 1e7).Draw(t, "calls"),
+			life:     time.Duration(rapid.Int64Range(0, int64(1000*time.Hour)).Draw(t, "life")),
+			crowding: 1,
 		}
 		more := fleet{
-			clients: f.clients * rapid.Float64Range(1, 10).Draw(t, "times the clients"),
-			calls:   f.calls * rapid.Float64Range(1, 10).Draw(t, "times the calls"),
-			life:    f.life + time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "more life")),
+			clients:  f.clients * rapid.Float64Range(1, 10).Draw(t, "times the clients"),
+			calls:    f.calls * rapid.Float64Range(1, 10).Draw(t, "times the calls"),
+			life:     f.life + time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "more life")),
+			crowding: 1,
 		}
 		b, above := wantBudget(target, f), wantBudget(target, more)
 		if err := b.Validate(); err != nil {
@@ -68,27 +70,27 @@ func TestStartGrowsWithRateCompanyAndLife(t *testing.T) {
 func TestBudgetIgnoresJitter(t *testing.T) {
 	b := unknownBudget(.05)
 	rate := func(n uint64) tally { return tally{safe: n, clientTime: Window} }
-	if got := nextBudget(b, .05, tally{safe: 99, clientTime: Window}, 1, time.Hour); got != b {
+	if got := nextBudget(b, .05, tally{safe: 99, clientTime: Window}, 1, time.Hour, 1); got != b {
 		t.Errorf("with 99 calls: %+v, want %+v", got, b)
 	}
 	// Two calls in 20 ms of each that has just begun say nothing of 100 rps.
-	if got := nextBudget(b, .05, tally{safe: 400, clientTime: 4 * time.Second}, 200, memory); got.Start > unknownStart || got.Burst != b.Burst {
+	if got := nextBudget(b, .05, tally{safe: 400, clientTime: 4 * time.Second}, 200, memory, 1); got.Start > unknownStart || got.Burst != b.Burst {
 		t.Errorf("after 20 ms of each of 200 clients: %+v, want at most %+v", got, b)
 	}
 	// A client that ended after 4,000 calls in .3 s was a fast one all the same.
-	if got := nextBudget(b, .05, tally{safe: 4000, clientTime: 300 * time.Millisecond}, 1, time.Hour); got.Burst != 50 || got.Start != 15 {
+	if got := nextBudget(b, .05, tally{safe: 4000, clientTime: 300 * time.Millisecond}, 1, time.Hour, 1); got.Burst != 50 || got.Start != 15 {
 		t.Errorf("after 4,000 calls in .3 s: %+v, want burst 50, start 15", got)
 	}
-	b = nextBudget(b, .05, rate(10000), 1, time.Hour)
+	b = nextBudget(b, .05, rate(10000), 1, time.Hour, 1)
 	if b.Burst != 50 || b.Start != 15 {
 		t.Fatalf("at 1,000 rps: %+v", b)
 	}
 	for _, n := range []uint64{6000, 15000, 5200, 9000} {
-		if got := nextBudget(b, .05, rate(n), 1, time.Hour); got != b {
+		if got := nextBudget(b, .05, rate(n), 1, time.Hour, 1); got != b {
 			t.Errorf("at %d calls in 10 s: %+v, want %+v kept", n, got, b)
 		}
 	}
-	b = nextBudget(b, .05, rate(900), 1, time.Hour)
+	b = nextBudget(b, .05, rate(900), 1, time.Hour, 1)
 	if b.Burst != 11 || b.Start != 7 {
 		t.Errorf("at 90 rps: %+v, want burst 11, start 7", b)
 	}

@@ -31,6 +31,14 @@ const (
 	// distribution only what came since then speaks.
 	minMoveSamples = 50
 
+	// A delay that is estimated anew is moved for a rate that is so much off.
+	// Crowded calls call for it every crowdedTurn, half of the way: the latencies
+	// depend on the delay, and 30 s of them are a third of what it takes.
+	renewFor    = 0.02
+	renewGrowth = 2
+	renewTail   = 50
+	crowdedTurn = 30 * time.Second
+
 	// Bounds of the ratio of measured to predicted eligible rate, and the number
 	// of eligible calls that its former value weighs.
 	minCorrection    = 1.0 / 3
@@ -66,6 +74,8 @@ type delayInput struct {
 	wanted         float64           // eligible rate
 	safe, eligible uint64            // counted while inForce was in force
 	correction     float64           // as of the last change of delay
+	crowding       float64           // so many calls tell as much as one that is independent
+	renew          bool              // the delay is estimated anew, and not only kept in its band
 	min, max       time.Duration
 }
 
@@ -93,9 +103,13 @@ func nextDelay(in delayInput) delayOutput {
 		predicted := outlive(in.sample, in.inForce)
 		out.correction = correct(in, predicted)
 		rate := out.correction * predicted
-		noise := significance * in.wanted * math.Sqrt((1-in.wanted)/(in.wanted*float64(max(n, 1)))+correctionNoise(in))
+		noise := significance * in.wanted * math.Sqrt(in.crowding*((1-in.wanted)/(in.wanted*float64(max(n, 1)))+correctionNoise(in)))
 		tooHigh = rate > keepTo*in.wanted+noise
 		tooLow = rate < keepFrom*in.wanted-noise
+		if in.renew {
+			off := max(renewFor*in.wanted, noise/significance/in.crowding)
+			tooHigh, tooLow = rate > in.wanted+off, rate < in.wanted-off
+		}
 	}
 	tail := min(in.wanted/out.correction, 0.5)
 	out.quantile = 1 - tail
@@ -121,6 +135,9 @@ func nextDelay(in delayInput) delayOutput {
 		found = blindDelay(in, out.quantile)
 		out.note = "beyond it nearly all is cancelled, so the delay follows what completed"
 	}
+	if in.renew && in.crowding > 1 && in.inForce > 0 {
+		found = time.Duration(math.Sqrt(float64(found) * float64(in.inForce)))
+	}
 	wanted := min(max(found.Round(delayUnit), in.min), in.max)
 	if !bounded || tooHigh && wanted > in.inForce || tooLow && wanted < in.inForce {
 		out.delay = wanted
@@ -129,6 +146,34 @@ func nextDelay(in delayInput) delayOutput {
 		out.note = note
 	}
 	return out
+}
+
+// basis is what a delay was estimated by. With few calls it is far off, and a band
+// wide enough not to move it by chance would keep it there. So it is estimated anew
+// each time that there are renewGrowth times as many calls, and where they are crowded, every
+// crowdedTurn; hence a steady fleet comes to rest.
+type basis struct {
+	calls  uint64
+	wanted float64 // eligible rate
+	at     time.Time
+}
+
+// restoredBasis is that of a delay from before a restart, from more calls than
+// there will be soon.
+func restoredBasis(target float64) basis {
+	return basis{calls: math.MaxUint64 / renewGrowth, wanted: wantedRate(target)}
+}
+
+// renew reports whether the delay is to be estimated anew by n calls, and notes it.
+func (b *basis) renew(now time.Time, n uint64, wanted, crowding float64) bool {
+	if float64(n)*wanted < renewTail {
+		return false
+	}
+	if n < renewGrowth*b.calls && wanted == b.wanted && (crowding == 1 || now.Sub(b.at) < crowdedTurn) {
+		return false
+	}
+	*b = basis{calls: n, wanted: wanted, at: now}
+	return true
 }
 
 // boundNote says which bound of the configuration delay sits at.

@@ -17,7 +17,7 @@ func ramp(n int) *estimator.Sample {
 }
 
 func input(inForce time.Duration, s *estimator.Sample) delayInput {
-	return delayInput{inForce: inForce, sample: s, wanted: wantedRate(.05), correction: 1, min: time.Millisecond, max: time.Second}
+	return delayInput{inForce: inForce, sample: s, wanted: wantedRate(.05), correction: 1, crowding: 1, min: time.Millisecond, max: time.Second}
 }
 
 func TestDelayFollowsTheQuantile(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 
 const (
 	latencySub = 500 * time.Millisecond
+	// Where calls are crowded, it takes more of them to know as much.
+	crowdedMemory = 4 * memory
 
 	// A method that is silent for so long is forgotten.
 	forgetMethod = 10 * time.Minute
@@ -28,6 +30,7 @@ type method struct {
 	since      policy.Generation // the first that carries delay; zero: none yet
 	correction float64           // as of the last change of delay or of the latency
 	measured   float64           // the same, of now
+	basis      basis             // of delay
 	failing    bool
 	freeze     freeze
 	shared     shared
@@ -44,7 +47,7 @@ type method struct {
 func newMethod(name string) *method {
 	return &method{
 		name:       name,
-		latency:    estimator.NewWindow(latencySub, int(memory/latencySub)),
+		latency:    estimator.NewWindow(latencySub, int(crowdedMemory/latencySub)),
 		correction: 1,
 		measured:   1,
 		voices:     voices{},
@@ -55,14 +58,17 @@ func newMethod(name string) *method {
 type setting struct {
 	cfg      Config
 	target   float64
-	serving  int  // replicas seen in normal service
-	grace    bool // a restored policy still holds without data
+	crowding float64       // of the service
+	memory   time.Duration // of latencies
+	serving  int           // replicas seen in normal service
+	grace    bool          // a restored policy still holds without data
 	fallback policy.Method
 }
 
 // decide returns the method's policy and the guards that were asked, the last
 // of which decided.
 func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
+	m.latency.Keep(int(in.memory / latencySub))
 	m.latency.Advance(now)
 	window := m.counts.sum(now, windowSubs)
 	kept := m.counts.sum(now, memorySubs)
@@ -102,23 +108,25 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 	}
 	m.restored = nil
 
-	if m.latency.DropChanged(m.limit(now)) > 0 {
+	if m.latency.DropChanged(m.limit(now), in.crowding) > 0 {
 		m.uncensoredUntil = time.Time{}
 		m.forgetForced()
 		kept.forcedSafe, kept.forcedEligible = 0, 0
+		m.basis.calls = min(m.basis.calls, m.latency.Total().Count())
 	}
 	frozen, freezeText := m.freeze.decide(now)
-	if m.freeze.lately(now) { // what was counted calls for no other delay, what ends may
+	if m.freeze.lately(now) || m.freeze.looms() { // what was counted calls for no other delay, what ends may
 		m.counts.forgetForced()
 		kept.forcedSafe, kept.forcedEligible = 0, 0
 	}
 	sample := m.latency.Total()
 	isShared, sharedText := m.shared.decide(now, sharedInput{
-		inForce: m.delay,
-		max:     in.cfg.MaxDelay,
-		sample:  sample,
-		recent:  m.freeze.all(),
-		target:  in.target,
+		inForce:  m.delay,
+		max:      in.cfg.MaxDelay,
+		sample:   sample,
+		recent:   m.freeze.all(),
+		target:   in.target,
+		crowding: in.crowding,
 	})
 	next := delayOutput{delay: m.shared.late, correction: m.correction}
 	if isShared && m.delay != m.shared.late { // counts at another delay tell nothing
@@ -132,6 +140,8 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 			safe:       kept.forcedSafe,
 			eligible:   kept.forcedEligible,
 			correction: m.correction,
+			crowding:   in.crowding,
+			renew:      !m.freeze.lately(now) && m.basis.renew(now, sample.Count(), wanted, in.crowding),
 			min:        in.cfg.MinDelay,
 			max:        in.cfg.MaxDelay,
 		})
@@ -161,7 +171,7 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 		out.Probability, out.MaxAttempts = m.shared.share, 2
 		return out, guards
 	}
-	ask(policy.ReasonTracking, true, m.trackingText(sample, window, next, in.target))
+	ask(policy.ReasonTracking, true, m.trackingText(sample, window, next, in))
 	return out, guards
 }
 
@@ -172,13 +182,13 @@ func fallbackText(d time.Duration) string {
 	return ": the default delay of " + millis(d) + " holds"
 }
 
-func (m *method) trackingText(sample *estimator.Sample, window tally, next delayOutput, target float64) string {
+func (m *method) trackingText(sample *estimator.Sample, window tally, next delayOutput, in setting) string {
 	text := fmt.Sprintf("the delay of %s stands for p%s of %s calls in %v",
-		millis(m.delay), number(100*next.quantile), commas(sample.Count()), memory)
+		millis(m.delay), number(100*next.quantile), commas(sample.Count()), in.memory)
 	load := window.load()
 	if extra, ok := load.ExtraLoad(); ok {
 		rate, _ := load.EligibleRate()
-		text += fmt.Sprintf("; in %v %s outlived it, extra load %s of %s", Window, percent(rate), percent(extra), percent(target))
+		text += fmt.Sprintf("; in %v %s outlived it, extra load %s of %s", Window, percent(rate), percent(extra), percent(in.target))
 	}
 	if next.note != "" {
 		text += "; " + next.note

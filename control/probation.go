@@ -48,10 +48,12 @@ type probation struct {
 	started  time.Time // first sample
 	active   time.Time // newest sample
 	patience patience
+	crowding float64 // of the service, see crowding
 }
 
 func newProbation() *probation {
 	return &probation{
+		crowding: 1,
 		replicas: map[string]*replica{},
 		strata:   map[stratumKey]map[*replica]*estimator.Sample{},
 	}
@@ -166,6 +168,10 @@ func (p *probation) tick(now time.Time, limit, rate float64) {
 		return
 	}
 	found := p.judge()
+	for r, e := range found {
+		e.variance *= p.crowding
+		found[r] = e
+	}
 	trickle := trickleOf(rate, present)
 	for _, r := range p.sorted {
 		r.move(now, found[r], trickle, &p.patience)

@@ -41,6 +41,7 @@ type Service struct {
 	probation *probation
 	clients   map[client]*clientState
 
+	crowding   crowding
 	budget     policy.Budget  // burst and start, kept against jitter
 	inForce    *policy.Policy // the last that was to be published; nil: none
 	generation policy.Generation
@@ -95,6 +96,7 @@ func (s *Service) Restore(p *policy.Policy) {
 		m.restored = &held
 		if from.Reason.Code != policy.ReasonNoData { // else it is the default delay
 			m.delay, m.since = from.Delay, p.Generation
+			m.basis = restoredBasis(s.target())
 		}
 		s.methods[name] = m
 	}
@@ -134,6 +136,7 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 	at := c.measures(now, r)
 	c.lastSeen, c.measured, c.generation = now, at, r.Generation
 	calls := false
+	var counted tally // at delays in force
 	for _, name := range slices.Sorted(maps.Keys(r.Methods)) {
 		from := r.Methods[name]
 		t := tally{
@@ -166,6 +169,8 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 		if m != nil {
 			if forced && heard {
 				t.forcedSafe, t.forcedEligible = from.Safe, from.Eligible
+				counted.safe += from.Safe
+				counted.eligible += from.Eligible
 			}
 			if heard && s.forced(m, r.Generation, r.Generation) {
 				m.freeze.add(now, from.Safe, from.Eligible)
@@ -176,6 +181,7 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 		total.add(&t)
 		calls = calls || from.Calls > 0
 	}
+	s.crowding.add(now, counted.safe, counted.eligible)
 	if calls { // a client's rate is that of the time in which it calls
 		total.clientTime += min(max(r.Interval, 0), Window)
 	}
@@ -255,12 +261,15 @@ func (s *Service) Tick(now time.Time) Decision {
 		s.graceUntil = now.Add(restoreGrace)
 	}
 	s.forget(now)
+	s.crowding.advance(now)
+	crowding := s.crowding.factor()
 	window := s.counts.sum(now, windowSubs)
 	rate := float64(window.calls) / Window.Seconds()
+	s.probation.crowding = crowding
 	s.probation.tick(now, s.cfg.ProbationCap, rate)
 	_, serving := s.probation.census()
 	target := s.target()
-	s.budget = nextBudget(s.budget, target, window, len(s.clients), s.life(now))
+	s.budget = nextBudget(s.budget, target, window, len(s.clients), s.life(now), crowding)
 
 	fallback := policy.Method{
 		Delay:       s.cfg.DefaultDelay,
@@ -285,8 +294,13 @@ func (s *Service) Tick(now time.Time) Decision {
 		cfg:      s.cfg,
 		target:   target,
 		serving:  serving,
+		crowding: crowding,
+		memory:   memory,
 		grace:    now.Before(s.graceUntil),
 		fallback: fallback,
+	}
+	if crowding > 1 {
+		in.memory = crowdedMemory
 	}
 	var byMethod []Guard
 	decided := map[policy.ReasonCode]int{}
@@ -365,6 +379,7 @@ func (s *Service) guards(window tally, serving int, decided map[policy.ReasonCod
 	if extra, ok := load.ExtraLoad(); ok {
 		text += fmt.Sprintf("; extra load %s of %s", percent(extra), percent(s.target()))
 	}
+	text += "; " + s.crowding.text()
 	ask(policy.ReasonTracking, true, fmt.Sprintf("%s; each client earns %s hedges a call, holds at most %s and starts with %s",
 		text, number(s.budget.Ratio), number(s.budget.Burst), number(s.budget.Start)))
 	return guards

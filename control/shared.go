@@ -65,11 +65,12 @@ type shared struct {
 
 // sharedInput is what the verdict depends on besides hedges.
 type sharedInput struct {
-	inForce time.Duration     // the delay
-	max     time.Duration     // longest delay
-	sample  *estimator.Sample // primaries of the present distribution
-	recent  freezeCount       // of calls that outlived the delay in force
-	target  float64
+	inForce  time.Duration     // the delay
+	max      time.Duration     // longest delay
+	sample   *estimator.Sample // primaries of the present distribution
+	recent   freezeCount       // of calls that outlived the delay in force
+	target   float64
+	crowding float64
 }
 
 // decide reports whether hedges are to be restrained.
@@ -89,7 +90,7 @@ func (s *shared) decide(now time.Time, in sharedInput) (bool, string) {
 	s.longer += longer
 	text := fmt.Sprintf("%s of %s hedges that tell outlived %s, as %s of calls do",
 		number(s.longer), number(s.known), millis(s.delay), percent(primaries))
-	s.weigh(known, longer, primaries)
+	s.weigh(known/in.crowding, longer/in.crowding, primaries)
 	switch {
 	case s.late == 0 && s.nats >= sharedAlarm:
 		s.late = min(time.Duration(probeAfter*float64(s.delay)).Round(delayUnit), in.max)

@@ -39,14 +39,21 @@ var comparedAt = [...]float64{.1, .25, .5, .75, .9, .95}
 // four; more of them where that many have fewer than 30 attempts. A difference must
 // also matter: more than 9% in latency and a factor of 1.5 in odds.
 //
+// crowding, 1 or more, is how many attempts tell as much as one that is independent
+// of all others: where they queue, they are slow together. Each side needs so many
+// times more attempts then. The statistic must be higher by its square: once by the
+// definition, and once more because crowding is measured from one second to the next,
+// and attempts further apart depend on each other too.
+//
 // Where nothing changes and latencies are independent, about one call in 40 million
 // drops something: extrapolated, as the rate falls sixteenfold for every 5 that
 // changeLimit rises (see TestFalseDrops).
-func (w *Window) DropChanged(limit time.Duration) (dropped int) {
+func (w *Window) DropChanged(limit time.Duration, crowding float64) (dropped int) {
 	if !w.grown {
 		return 0
 	}
 	w.grown = false
+	enough := minCompared * crowding
 	w.recent.Reset()
 	w.recent.Merge(&w.open)
 	w.older.Reset()
@@ -55,14 +62,14 @@ func (w *Window) DropChanged(limit time.Duration) (dropped int) {
 	first := w.head // oldest sub-window in recent
 	want := int64(1)
 	for range comparisons {
-		for first > w.oldest && (w.head-first+1 < want || w.recent.Count() < minCompared) {
+		for first > w.oldest && (w.head-first+1 < want || float64(w.recent.Count()) < enough) {
 			first--
 			w.move(first, &w.older, &w.recent)
 		}
-		if w.older.Count() < minCompared || w.recent.Count() < minCompared {
+		if float64(min(w.older.Count(), w.recent.Count())) < enough {
 			return 0
 		}
-		if changed(&w.older, &w.recent, limit) {
+		if changed(&w.older, &w.recent, limit, crowding) {
 			return w.drop(first)
 		}
 		want = 2 * (w.head - first + 1)
@@ -84,7 +91,7 @@ func (w *Window) drop(first int64) (dropped int) {
 
 // changed reports whether chance cannot explain a difference between two samples
 // that matters, at some point up to limit.
-func changed(older, recent *Sample, limit time.Duration) bool {
+func changed(older, recent *Sample, limit time.Duration, crowding float64) bool {
 	points := make([]int, 0, len(comparedAt)+1)
 	last := MaxIndex
 	if limit > 0 {
@@ -102,7 +109,7 @@ func changed(older, recent *Sample, limit time.Duration) bool {
 		base.advance(i)
 		up.advance(i + shiftBuckets)
 		down.advance(i - shiftBuckets)
-		if exceeds(&up, &base) || exceeds(&base, &down) {
+		if exceeds(&up, &base, crowding) || exceeds(&base, &down, crowding) {
 			return true
 		}
 	}
@@ -111,12 +118,12 @@ func changed(older, recent *Sample, limit time.Duration) bool {
 
 // exceeds reports whether a larger share survives in a than in b, by a difference
 // that matters and that chance does not explain.
-func exceeds(a, b *lifeTable) bool {
+func exceeds(a, b *lifeTable, crowding float64) bool {
 	ka, na := a.proportion()
 	kb, nb := b.proportion()
 	return na > 0 && nb > 0 &&
 		ka*(nb-kb) > minOddsRatio*kb*(na-ka) &&
-		likelihoodRatio(ka, na, kb, nb) > changeLimit
+		likelihoodRatio(ka, na, kb, nb) > changeLimit*crowding*crowding
 }
 
 // likelihoodRatio is the statistic G = 2 * sum of observed ln(observed/expected)

@@ -44,7 +44,7 @@ func (f *traffic) report() int {
 	}
 	f.now = f.now.Add(tick)
 	f.w.Add(f.now, &s)
-	return f.w.DropChanged(f.delay)
+	return f.w.DropChanged(f.delay, 1)
 }
 
 // Models of latency; drawing from a table of values keeps the tests fast.
@@ -186,7 +186,7 @@ func TestSmallChangeOfOddsIsKept(t *testing.T) {
 			s.Completed.RecordN(time.Second, uint64(stalled))
 			w.Add(start.Add(time.Duration(k)*time.Second), s)
 		}
-		if n := w.DropChanged(0); n != c.dropped {
+		if n := w.DropChanged(0, 1); n != c.dropped {
 			t.Errorf("stalls go from 10,000 to %d: dropped %d sub-windows, want %d", c.stalled, n, c.dropped)
 		}
 	}
@@ -205,7 +205,7 @@ func TestOnlyBelowTheLimitIsCompared(t *testing.T) {
 			s.Completed.RecordN(slow*time.Millisecond, 200)
 			w.Add(start.Add(time.Duration(k)*time.Second), s)
 		}
-		if n := w.DropChanged(c.limit); n != c.dropped {
+		if n := w.DropChanged(c.limit, 1); n != c.dropped {
 			t.Errorf("limit %v: dropped %d sub-windows, want %d", c.limit, n, c.dropped)
 		}
 	}
@@ -238,7 +238,7 @@ func TestTooFewToCompare(t *testing.T) {
 	s := new(Sample)
 	s.Completed.RecordN(time.Second, 5)
 	w.Add(start.Add(5*time.Second), s)
-	if n := w.DropChanged(0); n != 0 || w.Total().Count() != 505 {
+	if n := w.DropChanged(0, 1); n != 0 || w.Total().Count() != 505 {
 		t.Errorf("dropped %d sub-windows on the word of 5 calls, %d are left", n, w.Total().Count())
 	}
 }

@@ -17,6 +17,7 @@ import (
 // (some 10 to 600 bytes).
 type Window struct {
 	sub    time.Duration
+	span   int64    // sub-windows kept, the open one included; at most len(closed)
 	closed []packed // a ring: sub-window k is at k mod n; that of head is empty
 
 	started bool
@@ -44,7 +45,22 @@ func NewWindow(sub time.Duration, n int) *Window {
 	if sub <= 0 || n <= 0 {
 		panic(fmt.Sprintf("estimator: window of %d sub-windows of %v, want both positive", n, sub))
 	}
-	return &Window{sub: sub, closed: make([]packed, n)}
+	return &Window{sub: sub, span: int64(n), closed: make([]packed, n)}
+}
+
+// Keep makes a Window keep its last n sub-windows from now on, 1 to as many as
+// NewWindow was given.
+func (w *Window) Keep(n int) {
+	w.span = min(max(int64(n), 1), int64(len(w.closed)))
+	w.forget(w.head - w.span + 1)
+}
+
+// forget lets the sub-windows before first expire.
+func (w *Window) forget(first int64) {
+	for k := w.oldest; k < min(first, w.head); k++ {
+		w.expire(k)
+	}
+	w.oldest = max(w.oldest, first)
 }
 
 // Add adds s, which it does not keep, to the sub-window of now. It refuses s whole
@@ -80,7 +96,7 @@ func (w *Window) fits(s *Sample) bool {
 func (w *Window) Advance(now time.Time) {
 	if !w.started {
 		w.started, w.origin = true, now
-		w.oldest = -int64(len(w.closed)) + 1
+		w.oldest = -w.span + 1
 	}
 	k := w.number(now)
 	if k <= w.head {
@@ -88,12 +104,12 @@ func (w *Window) Advance(now time.Time) {
 	}
 	w.pack(w.head, &w.open)
 	w.open.Reset()
-	n := int64(len(w.closed))
-	for expired := max(w.oldest, w.head-n+1); expired <= min(w.head, k-n); expired++ {
+	last := w.head
+	w.head = k
+	for expired := max(w.oldest, last-int64(len(w.closed))+1); expired <= min(last, k-w.span); expired++ {
 		w.expire(expired)
 	}
-	w.head = k
-	w.oldest = max(w.oldest, k-n+1)
+	w.oldest = max(w.oldest, k-w.span+1)
 }
 
 // number returns the sub-window that t is in.

@@ -111,7 +111,7 @@ func TestTrafficAfterIdleIsEstimatedAtOnce(t *testing.T) {
 	if d, ok := w.Total().Quantile(.95); !ok || d > 3*time.Millisecond || w.Total().Count() != 2 {
 		t.Errorf("p95 is %v, %v of %d, want 2 ms of 2", d, ok, w.Total().Count())
 	}
-	if dropped := w.DropChanged(0); dropped != 0 {
+	if dropped := w.DropChanged(0, 1); dropped != 0 {
 		t.Errorf("dropped %d sub-windows, want none", dropped)
 	}
 }

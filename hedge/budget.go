@@ -53,7 +53,7 @@ func (b *Budget) Set(p policy.Budget, active bool) []*Waiter {
 		version: (b.limits.Load().version + 1) & versionMask,
 		ratio:   amount(p.Ratio),
 		burst:   amount(p.Burst),
-		reserve: uint64(math.Floor(p.Burst/2)) * token,
+		reserve: uint64(math.Floor(min(p.Burst/2, maxReserve))) * token,
 	}
 	var grant uint64
 	if start := amount(p.Start); active && start > b.granted {
