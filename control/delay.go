@@ -35,8 +35,8 @@ const (
 	// Crowded calls call for it every crowdedTurn, half of the way: the latencies
 	// depend on the delay, and 30 s of them are a third of what it takes.
 	renewFor    = 0.02
-	renewGrowth = 2
-	renewTail   = 50
+	renewGrowth = 2  // times as many calls
+	renewTail   = 50 // fewest calls beyond the delay
 	crowdedTurn = 30 * time.Second
 
 	// Bounds of the ratio of measured to predicted eligible rate, and the number
@@ -107,7 +107,7 @@ func nextDelay(in delayInput) delayOutput {
 		tooHigh = rate > keepTo*in.wanted+noise
 		tooLow = rate < keepFrom*in.wanted-noise
 		if in.renew {
-			off := max(renewFor*in.wanted, noise/significance/in.crowding)
+			off := renewFor * in.wanted
 			tooHigh, tooLow = rate > in.wanted+off, rate < in.wanted-off
 		}
 	}

@@ -113,3 +113,58 @@ func TestSamplesNeeded(t *testing.T) {
 		}
 	}
 }
+
+// A delay from few calls is estimated anew when there are twice as many, with no
+// band to keep it; a fleet that does not grow is left alone.
+func TestDelayIsRenewed(t *testing.T) {
+	var b basis
+	now := epoch
+	const wanted = .05
+	for _, c := range []struct {
+		n      uint64
+		wanted float64
+		crowd  float64
+		want   bool
+	}{
+		{999, wanted, 1, false}, // fewer than renewTail beyond it
+		{1000, wanted, 1, true},
+		{1999, wanted, 1, false},
+		{2000, wanted, 1, true},
+		{2500, wanted, 1, false},
+		{2500, .04, 1, true}, // another rate is wanted
+		{2500, .04, 1, false},
+		{2500, .04, 5, true}, // crowdedTurn has passed since
+		{2500, .04, 5, false},
+	} {
+		if c.crowd > 1 && c.want {
+			now = now.Add(crowdedTurn)
+		}
+		if got := b.renew(now, c.n, c.wanted, c.crowd); got != c.want {
+			t.Errorf("%d calls, wanted %v, crowding %v: %v, want %v", c.n, c.wanted, c.crowd, got, c.want)
+		}
+	}
+	b = restoredBasis(.05)
+	if b.renew(now, 1e6, wantedRate(.05), 1) {
+		t.Error("a delay from before a restart is renewed, want it kept in its band")
+	}
+
+	in := input(14600*time.Microsecond, ramp(100000)) // 4.0%: inside the band
+	in.renew = true
+	within(t, "renewed", nextDelay(in).delay, 14560*time.Microsecond, 14580*time.Microsecond)
+	in.inForce = 14574 * time.Microsecond // 4.26%
+	within(t, "near enough", nextDelay(in).delay, in.inForce, in.inForce)
+	in.inForce, in.crowding = 13*time.Millisecond, 5
+	within(t, "half of the way of crowded calls", nextDelay(in).delay, 13740*time.Microsecond, 13790*time.Microsecond)
+}
+
+// Where calls are crowded, chance moves the rate more, and the delay less.
+func TestCrowdedDelayHasAWiderBand(t *testing.T) {
+	in := input(14450*time.Microsecond, ramp(10000)) // 5.5%
+	if nextDelay(in).delay == in.inForce {
+		t.Error("5.5% of 10,000 independent calls: the delay stays, want it moved")
+	}
+	in.crowding = 9
+	if got := nextDelay(in).delay; got != in.inForce {
+		t.Errorf("of crowded calls: %v, want %v kept", got, in.inForce)
+	}
+}

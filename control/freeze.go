@@ -34,7 +34,6 @@ const (
 // telling whether they outlive it. The zero freeze has seen nothing.
 type freeze struct {
 	on     bool
-	share  float64   // of recent calls that outlived the delay; 0: too few to say
 	seen   time.Time // when it was on last
 	slots  [freezeSlots]freezeCount
 	newest int64 // number of the newest slot since the epoch
@@ -94,23 +93,20 @@ func (f *freeze) all() freezeCount {
 func (f *freeze) decide(now time.Time) (bool, string) {
 	f.advance(now)
 	c, span := f.recent()
-	f.share = 0
+	share := 0.0
 	if c.safe >= freezeCalls {
-		f.share = min(1, float64(c.eligible)/float64(c.safe))
-		f.on = f.share >= frozenShare || f.on && f.share >= thawedShare
+		share = min(1, float64(c.eligible)/float64(c.safe))
+		f.on = share >= frozenShare || f.on && share >= thawedShare
 	}
 	if f.on {
 		f.seen = now
 	}
-	text := fmt.Sprintf("%s of %s calls outlived the delay in %v", percent(f.share), commas(c.safe), span)
+	text := fmt.Sprintf("%s of %s calls outlived the delay in %v", percent(share), commas(c.safe), span)
 	if f.on {
 		text += ": everything is slow, hedging pauses"
 	}
 	return f.on, text
 }
-
-// looms reports whether so many calls outlive the delay that it may be a freeze.
-func (f *freeze) looms() bool { return f.share >= thawedShare }
 
 // lately reports whether reports that arrive at now may speak of a freeze still.
 func (f *freeze) lately(now time.Time) bool {

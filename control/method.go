@@ -115,7 +115,7 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 		m.basis.calls = min(m.basis.calls, m.latency.Total().Count())
 	}
 	frozen, freezeText := m.freeze.decide(now)
-	if m.freeze.lately(now) || m.freeze.looms() { // what was counted calls for no other delay, what ends may
+	if m.freeze.lately(now) { // what was counted calls for no other delay, what ends may
 		m.counts.forgetForced()
 		kept.forcedSafe, kept.forcedEligible = 0, 0
 	}

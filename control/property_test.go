@@ -72,7 +72,7 @@ func TestAnyReportsMakeAValidPolicy(t *testing.T) {
 				t.Fatalf("step %d: %v", i, err)
 			}
 			b := d.Policy.Budget
-			if b.Ratio > cfg.Target || b.Burst > maxBurst || b.Start > maxStart {
+			if b.Ratio > cfg.Target || b.Burst > policy.MaxBurst || b.Start > maxStart {
 				t.Fatalf("step %d: budget %+v at target %v", i, b, cfg.Target)
 			}
 			for name, m := range d.Policy.Methods {

@@ -139,11 +139,12 @@ func newTold() *told {
 	sample := &estimator.Sample{}
 	sample.Completed.RecordN(10*time.Millisecond, 950)
 	sample.Completed.RecordN(time.Second, 50)
-	return &told{now: epoch, in: sharedInput{crowding: 1,
-		inForce: 20 * time.Millisecond,
-		max:     10 * time.Second,
-		sample:  sample,
-		target:  .05,
+	return &told{now: epoch, in: sharedInput{
+		inForce:  20 * time.Millisecond,
+		max:      10 * time.Second,
+		sample:   sample,
+		target:   .05,
+		crowding: 1,
 	}}
 }
 

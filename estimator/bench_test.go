@@ -140,7 +140,7 @@ func BenchmarkWindow(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				w.grown = true
-				w.DropChanged(50 * time.Millisecond, 1)
+				w.DropChanged(50*time.Millisecond, 1)
 			}
 		})
 		b.Run(c.name+"/AddAdvance", func(b *testing.B) {

@@ -40,10 +40,9 @@ var comparedAt = [...]float64{.1, .25, .5, .75, .9, .95}
 // also matter: more than 9% in latency and a factor of 1.5 in odds.
 //
 // crowding, 1 or more, is how many attempts tell as much as one that is independent
-// of all others: where they queue, they are slow together. Each side needs so many
-// times more attempts then. The statistic must be higher by its square: once by the
-// definition, and once more because crowding is measured from one second to the next,
-// and attempts further apart depend on each other too.
+// of all others: where they queue, they are slow together. The statistic must be higher
+// by its square: once by the definition, and once more because crowding is measured
+// from one second to the next, and attempts further apart depend on each other too.
 //
 // Where nothing changes and latencies are independent, about one call in 40 million
 // drops something: extrapolated, as the rate falls sixteenfold for every 5 that
@@ -53,7 +52,6 @@ func (w *Window) DropChanged(limit time.Duration, crowding float64) (dropped int
 		return 0
 	}
 	w.grown = false
-	enough := minCompared * crowding
 	w.recent.Reset()
 	w.recent.Merge(&w.open)
 	w.older.Reset()
@@ -62,11 +60,11 @@ func (w *Window) DropChanged(limit time.Duration, crowding float64) (dropped int
 	first := w.head // oldest sub-window in recent
 	want := int64(1)
 	for range comparisons {
-		for first > w.oldest && (w.head-first+1 < want || float64(w.recent.Count()) < enough) {
+		for first > w.oldest && (w.head-first+1 < want || w.recent.Count() < minCompared) {
 			first--
 			w.move(first, &w.older, &w.recent)
 		}
-		if float64(min(w.older.Count(), w.recent.Count())) < enough {
+		if w.older.Count() < minCompared || w.recent.Count() < minCompared {
 			return 0
 		}
 		if changed(&w.older, &w.recent, limit, crowding) {

@@ -257,3 +257,33 @@ func TestDroppedDataStaysDropped(t *testing.T) {
 		t.Errorf("count %d, refused %d, want %d, 1", f.w.Total().Count(), f.w.Refused(), count)
 	}
 }
+
+// Where attempts are slow together, a slow second is no change, and a step is one
+// that lasts.
+func TestCrowdedAttemptsNeedMore(t *testing.T) {
+	for _, c := range []struct {
+		crowding float64
+		seconds  int // of slow attempts
+		want     bool
+	}{{1, 1, true}, {4, 1, false}, {4, 8, true}} {
+		w := NewWindow(500*time.Millisecond, 60)
+		now := time.Unix(0, 0)
+		dropped := false
+		for i := range 40 + 2*c.seconds {
+			s := &Sample{}
+			for k := range 50 {
+				d := time.Duration(k+1) * time.Millisecond
+				if i >= 40 {
+					d *= 3
+				}
+				s.Completed.Record(d)
+			}
+			w.Add(now, s)
+			dropped = dropped || w.DropChanged(0, c.crowding) > 0
+			now = now.Add(500 * time.Millisecond)
+		}
+		if dropped != c.want {
+			t.Errorf("crowding %v, %d s of longer latencies: dropped %v, want %v", c.crowding, c.seconds, dropped, c.want)
+		}
+	}
+}

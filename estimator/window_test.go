@@ -156,3 +156,35 @@ func TestWindowWithoutLengthPanics(t *testing.T) {
 		}()
 	}
 }
+
+func TestWindowKeepsMoreOrLess(t *testing.T) {
+	w := NewWindow(time.Second, 4)
+	at := func(i int) time.Time { return time.Unix(0, 0).Add(time.Duration(i) * time.Second) }
+	w.Keep(2)
+	for i := range 6 {
+		w.Add(at(i), sampleOf(time.Millisecond))
+	}
+	count := func(what string, want uint64) {
+		t.Helper()
+		if got := w.Total().Count(); got != want {
+			t.Errorf("%s: %d attempts, want %d", what, got, want)
+		}
+	}
+	count("of the last two", 2)
+	w.Keep(9) // no more than it was made for
+	count("what expired", 2)
+	for i := 6; i < 12; i++ {
+		w.Add(at(i), sampleOf(time.Millisecond))
+	}
+	count("of the last four", 4)
+	w.Keep(3)
+	count("of the last three", 3)
+	w.Add(at(9), sampleOf(time.Millisecond))
+	count("and one more for the oldest", 4)
+	w.Add(at(8), sampleOf(time.Millisecond))
+	count("and one for what expired", 4)
+	w.Keep(0)
+	count("of the open one", 1)
+	w.Advance(at(100))
+	count("after silence", 0)
+}

@@ -203,6 +203,19 @@ func TestBudgetInactive(t *testing.T) {
 	}
 }
 
+// A burst for calls that queue is not kept from them.
+func TestBudgetReserveIsBounded(t *testing.T) {
+	b := newBudget(.05, 200, 5)
+	calls(b, 10_000)
+	fresh := 0
+	for b.Take(new(Waiter), false) {
+		fresh++
+	}
+	if fresh != 200-maxReserve {
+		t.Errorf("a full bucket of 200 gave %d to fresh hedges, want all but %d", fresh, maxReserve)
+	}
+}
+
 // A new client's starting tokens are free for its first hedges; what calls earn
 // fills a reserve, which is for hedges that have waited and for third attempts.
 func TestBudgetReserve(t *testing.T) {
