@@ -31,7 +31,8 @@ const (
 	// distribution only what came since then speaks.
 	minMoveSamples = 50
 
-	// A delay that is estimated anew is moved for a rate that is so much off.
+	// A delay that is estimated anew is moved for a rate that is so much off, and by
+	// more than a standard error were calls independent.
 	// Crowded calls call for it every crowdedTurn, half of the way: the latencies
 	// depend on the delay, and 30 s of them are a third of what it takes.
 	renewFor    = 0.02
@@ -107,7 +108,7 @@ func nextDelay(in delayInput) delayOutput {
 		tooHigh = rate > keepTo*in.wanted+noise
 		tooLow = rate < keepFrom*in.wanted-noise
 		if in.renew {
-			off := renewFor * in.wanted
+			off := max(renewFor*in.wanted, noise/significance/in.crowding)
 			tooHigh, tooLow = rate > in.wanted+off, rate < in.wanted-off
 		}
 	}
