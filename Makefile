@@ -1,6 +1,6 @@
 # Every target is a thin name for what .ci/run does, so that a green `make ci`
 # here is a green CI.
-.PHONY: test race lint proto fuzz bench bench-client goals oracle ci
+.PHONY: test race lint proto fuzz bench bench-client bench-xds bench-ingest ci
 
 test:
 	go test -count=1 ./...
@@ -36,6 +36,11 @@ goals:
 oracle:
 	go run ./cmd/hedgectl simulate --goals --oracle --no-progress > oracle.tmp
 	mv oracle.tmp sim/goals/oracle.txt
+
+# Our xDS server beside go-control-plane's caches. BENCH_FLAGS="-rounds 3 -pace 4":
+# fewer rounds, and more time between updates, as a busy machine needs.
+bench-xds:
+	go -C bench run ./xds $(BENCH_FLAGS)
 
 ci:
 	.ci/run

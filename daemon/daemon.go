@@ -258,6 +258,11 @@ func (d *Daemon) newGRPCServer(healthServer *health.Server) *grpc.Server {
 		grpc.ForceServerCodecV2(xds.Codec()),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.WaitForHandlers(true),
+		// Messages are small and streams many: to measure each connection's bandwidth
+		// costs more than it brings, and a reader's buffer is most of its memory.
+		grpc.StaticStreamWindowSize(256<<10),
+		grpc.StaticConnWindowSize(512<<10),
+		grpc.ReadBufferSize(4<<10),
 		// Our clients ping every 30 s at most; a stock client that pings more
 		// often than this is refused by gRPC itself.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),

@@ -56,7 +56,9 @@ func NewServer(ctx context.Context, cache *Cache, opts Options) *Server {
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
 	}
-	for range runtime.GOMAXPROCS(0) {
+	// Half of the processors: to write a response to its socket, which is the
+	// transport's part, takes about as long as to hand it over.
+	for range max(1, runtime.GOMAXPROCS(0)/2) {
 		f, revs := cache.attach()
 		x := newShard(s, f)
 		s.shards = append(s.shards, x)

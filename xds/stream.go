@@ -32,6 +32,7 @@ type stream struct {
 	node    string
 	legacy  bool // no names stand for all names
 	watches []*watch
+	queued  bool // its shard is about to send
 	sending bool // a goroutine sends; it looks again before it stops
 	closed  bool
 }
@@ -152,7 +153,7 @@ func (s *stream) watch(typeURL string) *watch {
 	return nil
 }
 
-// mark notes a change of content, and reports whether that makes a reply due.
+// mark notes a change of content, and reports whether that makes a push due.
 func (s *stream) mark(typeURL string, ch change, byWildcard bool) (due bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +169,9 @@ func (s *stream) mark(typeURL string, ch change, byWildcard bool) (due bool) {
 	default:
 		w.changed(ch)
 	}
-	return w.ready() && !s.sending
+	due = w.ready() && !s.sending && !s.queued
+	s.queued = s.queued || due
+	return due
 }
 
 // push sends what is due, without waiting for the client: where the client may
@@ -179,6 +182,7 @@ func (s *stream) mark(typeURL string, ch change, byWildcard bool) (due bool) {
 // takes one message of any size without waiting.
 func (s *stream) push() {
 	s.mu.Lock()
+	s.queued = false
 	read := true
 	for _, w := range s.watches {
 		read = read && len(w.unanswered) == 0

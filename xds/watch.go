@@ -33,9 +33,9 @@ type watch struct {
 	all     *all // the wildcard subscription; nil: none
 
 	names  map[string]*entry
-	dirty  map[string]struct{}
-	asked  bool // something dirty was asked for by a request
-	urgent bool // something dirty must not wait for an answer
+	dirty  []*entry // each once; some may be dropped
+	asked  bool     // something dirty was asked for by a request
+	urgent bool     // something dirty must not wait for an answer
 
 	sum        uint64     // of the hashes of what was sent by name; SotW only
 	unanswered []delivery // oldest first
@@ -57,12 +57,15 @@ const maxInt = int(^uint(0) >> 1)
 
 // entry is one subscribed name.
 type entry struct {
-	told  bool   // something was said about it since the client asked
-	sent  string // version sent last; empty: none, or said to be absent
-	acked string // version accepted last; empty: none
-	nack  string // why it was rejected last; empty: it was not
-	hash  uint64 // of what was sent last; SotW only
-	at    time.Time
+	name    string
+	dirty   bool   // it stands in the list of these
+	dropped bool   // no more subscribed
+	told    bool   // something was said about it since the client asked
+	sent    string // version sent last; empty: none, or said to be absent
+	acked   string // version accepted last; empty: none
+	nack    string // why it was rejected last; empty: it was not
+	hash    uint64 // of what was sent last; SotW only
+	at      time.Time
 
 	answered *resource // what the last answer was about; nil: absence, or none yet
 	owed     *resource // a publish that waits for this client's answer; nil: none does
@@ -200,18 +203,18 @@ func (w *watch) add(name string, held map[string]string) (added bool) {
 		return added
 	}
 	if w.names == nil {
-		w.names, w.dirty = map[string]*entry{}, map[string]struct{}{}
+		w.names = map[string]*entry{}
 	}
 	e := w.names[name]
 	if added = e == nil; added {
-		e = &entry{}
+		e = &entry{name: name}
 		w.names[name] = e
 	}
 	e.told = false
 	if version := held[name]; added && version != "" {
 		e.told, e.sent, e.acked = true, version, version
 	}
-	w.mark(name)
+	w.mark(e)
 	return added
 }
 
@@ -231,7 +234,7 @@ func (w *watch) drop(name string) bool {
 		return false
 	}
 	delete(w.names, name)
-	delete(w.dirty, name)
+	e.dropped = true
 	w.settle(e.owed)
 	w.sum -= e.hash
 	if w.all != nil && w.kind == Delta {
@@ -243,14 +246,31 @@ func (w *watch) drop(name string) bool {
 	return true
 }
 
-// mark notes that the content of name may differ from what was sent.
-func (w *watch) mark(name string) { w.dirty[name] = struct{}{} }
+// mark notes that the content of a name may differ from what was sent.
+func (w *watch) mark(e *entry) {
+	if e.dirty {
+		return
+	}
+	e.dirty = true
+	w.dirty = append(w.dirty, e)
+	if len(w.dirty) > 2*len(w.names) { // by names that come and go while the gate is closed
+		w.dirty = slices.DeleteFunc(w.dirty, func(e *entry) bool { return e.dropped })
+	}
+}
+
+// clean takes the first n entries off the list.
+func (w *watch) clean(n int) {
+	for _, e := range w.dirty[:n] {
+		e.dirty = false
+	}
+	w.dirty = slices.Delete(w.dirty, 0, n)
+}
 
 // changed notes new content of a name that is subscribed to.
 func (w *watch) changed(ch change) {
-	w.mark(ch.name)
-	w.urgent = w.urgent || ch.urgent
 	e := w.names[ch.name]
+	w.mark(e)
+	w.urgent = w.urgent || ch.urgent
 	switch {
 	case ch.content == nil:
 	case e.answered == ch.content: // it was sent before the fan-out came
@@ -341,7 +361,7 @@ func (w *watch) next(c *Cache, nonce string, now time.Time) (*reply, error) {
 	var err error
 	switch {
 	case !c.knows(w.typeURL):
-		clear(w.dirty) // and silence: its first publish marks what is watched
+		w.clean(len(w.dirty)) // and silence: its first publish marks what is watched
 		if w.all != nil {
 			w.all.wait()
 		}
@@ -385,11 +405,10 @@ func (w *watch) next(c *Cache, nonce string, now time.Time) (*reply, error) {
 // resources means to delete all resources of that type" (xDS protocol, "Deleting
 // Resources").
 func (w *watch) set(c *Cache, rep *reply, d *delivery) (due bool) {
-	for name := range w.dirty {
-		version := item{content: c.get(w.typeURL, name)}.version()
-		due = due || version != w.names[name].sent
+	for _, e := range w.dirty {
+		due = due || !e.dropped && item{e, c.get(w.typeURL, e.name)}.version() != e.sent
 	}
-	clear(w.dirty)
+	w.clean(len(w.dirty))
 	if w.all != nil {
 		content, rev, _ := c.state(w.typeURL)
 		due = w.all.advance(rev, len(content) > 0) || due
@@ -426,26 +445,34 @@ func (w *watch) some(c *Cache, rep *reply, d *delivery) (due bool) {
 	if w.kind == Delta {
 		room = maxReply
 	}
-	for _, name := range slices.Sorted(maps.Keys(w.dirty)) {
-		it := item{w.names[name], c.get(w.typeURL, name)}
-		if e := it.entry; e.told && e.sent == it.version() {
-			delete(w.dirty, name)
+	slices.SortFunc(w.dirty, func(a, b *entry) int { return strings.Compare(a.name, b.name) })
+	done := 0
+	for _, e := range w.dirty {
+		if e.dropped {
+			done++
+			continue
+		}
+		it := item{e, c.get(w.typeURL, e.name)}
+		if e.told && e.sent == it.version() {
+			done++
 			if e.owed != nil && e.acked == e.owed.version { // it was there before, and is again
 				w.settle(e.owed)
 				e.owed = nil
 			}
 			continue
 		}
-		n := cost(name, it.content)
+		n := cost(e.name, it.content)
 		if n > room {
-			return true
+			room = 0
+			break
 		}
 		room -= n
-		delete(w.dirty, name)
+		done++
 		w.count(it)
-		rep.add(name, it.content, w.kind)
+		rep.add(e.name, it.content, w.kind)
 		d.items = append(d.items, it)
 	}
+	w.clean(done)
 	if w.kind == SotW {
 		for _, it := range d.items {
 			if it.content == nil { // told nothing
