@@ -30,6 +30,7 @@ type outbox struct {
 	unsent  int    // frames[unsent:] were not sent on the present stream
 	bytes   int
 	open    bool          // a stream is up
+	ending  bool          // what is here is the last
 	changed chan struct{} // closed and replaced when frames come or go
 }
 
@@ -102,15 +103,15 @@ func (b *outbox) disconnect() {
 }
 
 // next returns the next frame for the present stream; nil when there is none
-// until changed is closed.
-func (b *outbox) next() (f *hedgedv1.Frame, changed <-chan struct{}) {
+// until changed is closed, or at all, which last tells.
+func (b *outbox) next() (f *hedgedv1.Frame, changed <-chan struct{}, last bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.unsent == len(b.frames) {
-		return nil, b.changed
+		return nil, b.changed, b.ending && b.unsent > 0
 	}
 	b.unsent++
-	return b.frames[b.unsent-1].frame, nil
+	return b.frames[b.unsent-1].frame, nil, false
 }
 
 // acknowledge forgets the frames up to and including a sequence number. Those
@@ -152,8 +153,13 @@ func (b *outbox) divert(sequence uint64) (out []*hedgedv1.Frame) {
 	return out
 }
 
-// flush waits until the outbox is empty, or until ctx ends.
+// flush waits until the outbox is empty, or until ctx ends. Nothing may be added
+// after it: it has the stream's side closed, which the daemon answers at once.
 func (b *outbox) flush(ctx context.Context) error {
+	b.mu.Lock()
+	b.ending = true
+	b.signal()
+	b.mu.Unlock()
 	for {
 		b.mu.Lock()
 		left, changed := len(b.frames), b.changed

@@ -77,7 +77,7 @@ func BenchmarkIngest(b *testing.B) {
 	req := &hedgedv1.ReportRequest{Message: &hedgedv1.ReportRequest_Frame{Frame: f}}
 	b.ReportAllocs()
 	for b.Loop() {
-		if a, err := d.ingest.handle(b.Context(), src, req); err != nil || a.Refused != "" {
+		if a, _, err := d.ingest.handle(b.Context(), src, req); err != nil || a.Refused != "" {
 			b.Fatal(a, err)
 		}
 		f.Sequence++

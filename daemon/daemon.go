@@ -163,6 +163,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.xds = xds.NewServer(running, d.cache, xds.Options{Logger: d.logger, Drain: d.cfg.ShutdownTimeout / 4})
 	d.ingest = &ingest{
 		ctx:     running,
+		drain:   d.cfg.ShutdownTimeout / 4,
 		cadence: d.cfg.Cadence,
 		post:    d.post,
 		logger:  d.logger,
@@ -243,7 +244,8 @@ func (d *Daemon) drain(g *grpc.Server, h *http.Server) {
 		_ = h.Close() // of the listener, which is closed already
 	}
 	d.xds.Wait()
-	d.tasks.Wait() // handlers, which add to them, have ended
+	d.ingest.tasks.Wait()
+	d.tasks.Wait() // what adds to them has ended
 }
 
 func wrap(what string, err error) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -92,6 +93,67 @@ func TestFrameSentAgainCountsOnce(t *testing.T) {
 	})
 }
 
+// A source may let one answer stand for several frames: fewer writes at both ends.
+// What is refused is answered at once, and so is all when it closes its side.
+func TestOneAnswerForSeveralFrames(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		src := clientSource("client-1")
+		src.FramesPerAnswer = 4
+		r := w.report(src)
+		defer r.close()
+		answers := make(chan *hedgedv1.ReportResponse, 100)
+		go func() {
+			defer close(answers)
+			for {
+				a, err := r.stream.Recv()
+				if err != nil {
+					return
+				}
+				answers <- a
+			}
+		}()
+		send := func(f *hedgedv1.Frame) {
+			t.Helper()
+			if err := r.stream.Send(&hedgedv1.ReportRequest{Message: &hedgedv1.ReportRequest_Frame{Frame: f}}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		want := func(when string, acknowledged ...uint64) {
+			t.Helper()
+			var got []uint64
+			for len(answers) > 0 {
+				got = append(got, (<-answers).Acknowledged)
+			}
+			if !slices.Equal(got, acknowledged) {
+				t.Errorf("%s: answered %d, want %d", when, got, acknowledged)
+			}
+		}
+		for seq := uint64(1); seq <= 9; seq++ {
+			send(frame(seq, "orders", get, 100, time.Millisecond))
+		}
+		want("nine frames", 4, 8)
+		send(frame(9, "orders", get, 100, time.Millisecond))
+		want("a frame that came again", 9)
+		bad := frame(10, "orders", get, 100, time.Millisecond)
+		bad.Dropped = 1e18
+		send(bad)
+		want("a frame that is refused", 10)
+		send(frame(11, "orders", get, 100, time.Millisecond))
+		want("a frame")
+		if err := r.stream.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		want("the end", 11)
+		w.tick()
+		if got := w.service("orders").Load.Calls; got != 1000 {
+			t.Errorf("%d calls, want 1000", got)
+		}
+	})
+}
+
 // A frame whose stream breaks while its service's owner is busy was not taken:
 // when it comes again it counts.
 func TestFrameOfABrokenStreamIsTakenFromTheNext(t *testing.T) {
@@ -114,12 +176,12 @@ func TestFrameOfABrokenStreamIsTakenFromTheNext(t *testing.T) {
 	}
 	defer in.close(src)
 	req := &hedgedv1.ReportRequest{Message: &hedgedv1.ReportRequest_Frame{Frame: frame(1, "orders", get, 1, time.Millisecond)}}
-	if a, err := in.handle(broken, src, req); err == nil {
+	if a, _, err := in.handle(broken, src, req); err == nil {
 		t.Errorf("on the broken stream: answered %v, want an error", a)
 	}
 	busy = false
 	for range 2 {
-		if a, err := in.handle(t.Context(), src, req); err != nil || a.Acknowledged != 1 || a.Refused != "" {
+		if a, _, err := in.handle(t.Context(), src, req); err != nil || a.Acknowledged != 1 || a.Refused != "" {
 			t.Errorf("on the next stream: %v, %v", a, err)
 		}
 	}
@@ -148,7 +210,7 @@ func TestFrameOnTwoStreamsOfOneSourceCountsOnce(t *testing.T) {
 		var streams sync.WaitGroup
 		for range 2 {
 			streams.Go(func() {
-				if a, err := in.handle(t.Context(), src, req); err != nil || a.Acknowledged != 1 || a.Refused != "" {
+				if a, _, err := in.handle(t.Context(), src, req); err != nil || a.Acknowledged != 1 || a.Refused != "" {
 					t.Errorf("answered %v, %v", a, err)
 				}
 			})

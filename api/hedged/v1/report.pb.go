@@ -168,9 +168,12 @@ type Source struct {
 	Version string     `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
 	Kind    SourceKind `protobuf:"varint,5,opt,name=kind,proto3,enum=hedged.v1.SourceKind" json:"kind,omitempty"`
 	// The replica that this server is, as its clients' resolvers name it. Servers only.
-	Replica       string `protobuf:"bytes,6,opt,name=replica,proto3" json:"replica,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Replica string `protobuf:"bytes,6,opt,name=replica,proto3" json:"replica,omitempty"`
+	// Frames that one answer may stand for; at most 16. 0 and 1: each is answered.
+	// A frame that is refused, or was seen before, is answered at once.
+	FramesPerAnswer uint32 `protobuf:"varint,7,opt,name=frames_per_answer,json=framesPerAnswer,proto3" json:"frames_per_answer,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Source) Reset() {
@@ -243,6 +246,13 @@ func (x *Source) GetReplica() string {
 		return x.Replica
 	}
 	return ""
+}
+
+func (x *Source) GetFramesPerAnswer() uint32 {
+	if x != nil {
+		return x.FramesPerAnswer
+	}
+	return 0
 }
 
 // Frame is what the source saw of one service in one interval. A request takes
@@ -761,14 +771,15 @@ const file_hedged_v1_report_proto_rawDesc = "" +
 	"\rReportRequest\x12+\n" +
 	"\x06source\x18\x01 \x01(\v2\x11.hedged.v1.SourceH\x00R\x06source\x12(\n" +
 	"\x05frame\x18\x02 \x01(\v2\x10.hedged.v1.FrameH\x00R\x05frameB\t\n" +
-	"\amessage\"\xad\x01\n" +
+	"\amessage\"\xd9\x01\n" +
 	"\x06Source\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
 	"\x04zone\x18\x03 \x01(\tR\x04zone\x12\x18\n" +
 	"\aversion\x18\x04 \x01(\tR\aversion\x12)\n" +
 	"\x04kind\x18\x05 \x01(\x0e2\x15.hedged.v1.SourceKindR\x04kind\x12\x18\n" +
-	"\areplica\x18\x06 \x01(\tR\areplica\"\xe9\x02\n" +
+	"\areplica\x18\x06 \x01(\tR\areplica\x12*\n" +
+	"\x11frames_per_answer\x18\a \x01(\rR\x0fframesPerAnswer\"\xe9\x02\n" +
 	"\x05Frame\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x18\n" +
 	"\aservice\x18\x02 \x01(\tR\aservice\x125\n" +

@@ -30,8 +30,9 @@ const (
 type ReportServiceClient interface {
 	// Report is one source's stream for its whole life. The first request carries
 	// `source`, every later one a `frame`. The daemon answers each frame with its
-	// sequence number; an unacknowledged frame is sent again, unchanged, on the
-	// next stream, and counted once. A frame that is out of bounds is refused in
+	// sequence number, or several at once where the source allows it, and what is
+	// left when the source closes its side; an unacknowledged frame is sent again,
+	// unchanged, on the next stream, and counted once. A frame that is out of bounds is refused in
 	// its answer, counted, and does not end the stream.
 	Report(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ReportRequest, ReportResponse], error)
 }
@@ -65,8 +66,9 @@ type ReportService_ReportClient = grpc.BidiStreamingClient[ReportRequest, Report
 type ReportServiceServer interface {
 	// Report is one source's stream for its whole life. The first request carries
 	// `source`, every later one a `frame`. The daemon answers each frame with its
-	// sequence number; an unacknowledged frame is sent again, unchanged, on the
-	// next stream, and counted once. A frame that is out of bounds is refused in
+	// sequence number, or several at once where the source allows it, and what is
+	// left when the source closes its side; an unacknowledged frame is sent again,
+	// unchanged, on the next stream, and counted once. A frame that is out of bounds is refused in
 	// its answer, counted, and does not end the stream.
 	Report(grpc.BidiStreamingServer[ReportRequest, ReportResponse]) error
 	mustEmbedUnimplementedReportServiceServer()
