@@ -17,6 +17,8 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/hedged-project/hedged/bench/internal/child"
 )
 
 // fleet is the client process: streams of one connection each, which acknowledge
@@ -87,18 +89,18 @@ func follow(addr string, streams, resources, names int, delta bool) {
 		go c.run(dial)
 	}
 	<-f.ready
-	say("ready")
+	child.Say("ready")
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
-		if in.Text() == "again" { // the server is restarted: wait until all have everything
+		if in.Text() == `"again"` { // the server is restarted: wait until all have everything
 			f.ready = make(chan struct{})
 			f.initial.Store(int64(streams))
-			say("again")
+			child.Say("again")
 			select {
 			case <-f.ready:
 			case <-time.After(30 * time.Second):
 			}
-			say(f.resent.Load())
+			child.Say(f.resent.Load())
 			continue
 		}
 		var p plan
@@ -131,7 +133,7 @@ func (f *fleet) expect(p plan) {
 		}
 	}
 	f.current.Store(w)
-	say("expecting")
+	child.Say("expecting")
 	w.all.Wait() // each client has the newest number of each of its names
 	var out received
 	for i, d := range w.took {
@@ -144,7 +146,7 @@ func (f *fleet) expect(p plan) {
 		out.Deliveries += n
 		out.Most = max(out.Most, n)
 	}
-	say(out)
+	child.Say(out)
 }
 
 // run keeps a stream, and comes back as our client library does.

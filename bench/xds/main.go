@@ -17,6 +17,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/hedged-project/hedged/bench/internal/child"
 )
 
 // workload is one row of the comparison.
@@ -47,11 +49,11 @@ var workloads = []workload{
 
 func main() {
 	if len(os.Args) > 2 && os.Args[1] == "serve" {
-		serve(os.Args[2], os.Args[3], number(os.Args[4]))
+		serve(os.Args[2], os.Args[3], child.Number(os.Args[4]))
 		return
 	}
 	if len(os.Args) > 2 && os.Args[1] == "follow" {
-		follow(os.Args[2], number(os.Args[3]), number(os.Args[4]), number(os.Args[5]), os.Args[6] == "delta")
+		follow(os.Args[2], child.Number(os.Args[3]), child.Number(os.Args[4]), child.Number(os.Args[5]), os.Args[6] == "delta")
 		return
 	}
 	rounds := flag.Int("rounds", 5, "rounds of each workload")
@@ -62,14 +64,6 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench-xds:", err)
 		os.Exit(1)
 	}
-}
-
-func number(s string) int {
-	n, err := strconv.Atoi(s)
-	if err != nil {
-		panic(err)
-	}
-	return n
 }
 
 func run(rounds int, only string, pace float64) error {
@@ -168,30 +162,30 @@ func values(samples []sample, value func(sample) float64) []float64 {
 
 // measure runs one server with fresh processes.
 func measure(w workload, kind string) (s sample, err error) {
-	server, err := start("serve", kind, "127.0.0.1:0", strconv.Itoa(w.Resources))
+	server, err := child.Start("serve", kind, "127.0.0.1:0", strconv.Itoa(w.Resources))
 	if err != nil {
 		return s, err
 	}
-	defer server.stop()
+	defer server.Stop()
 	var addr string
-	if err := server.hear(&addr); err != nil {
+	if err := server.Hear(&addr); err != nil {
 		return s, err
 	}
-	var empty, full usage
-	if err := server.ask("memory", &empty); err != nil {
+	var empty, full child.Memory
+	if err := server.Ask("memory", &empty); err != nil {
 		return s, err
 	}
-	clients, err := start("follow", addr, strconv.Itoa(w.Streams), strconv.Itoa(w.Resources), strconv.Itoa(w.Names), map[bool]string{true: "delta", false: "sotw"}[w.Delta])
+	clients, err := child.Start("follow", addr, strconv.Itoa(w.Streams), strconv.Itoa(w.Resources), strconv.Itoa(w.Names), map[bool]string{true: "delta", false: "sotw"}[w.Delta])
 	if err != nil {
 		return s, err
 	}
-	defer clients.stop()
+	defer clients.Stop()
 	var ready string
-	if err := clients.hear(&ready); err != nil {
+	if err := clients.Hear(&ready); err != nil {
 		return s, err
 	}
 	time.Sleep(200 * time.Millisecond) // the last acknowledgements
-	if err := server.ask("memory", &full); err != nil {
+	if err := server.Ask("memory", &full); err != nil {
 		return s, err
 	}
 	s.Stream = float64(full.InUse-empty.InUse) / float64(w.Streams) / 1000
@@ -228,24 +222,24 @@ func measure(w workload, kind string) (s sample, err error) {
 }
 
 // carry has the server carry out a plan that the clients wait for.
-func carry(server, clients *process, p plan) (pub published, rec received, spent time.Duration, err error) {
+func carry(server, clients *child.Process, p plan) (pub published, rec received, spent time.Duration, err error) {
 	var before, after time.Duration
-	if err := server.ask("cpu", &before); err != nil {
+	if err := server.Ask("cpu", &before); err != nil {
 		return pub, rec, 0, err
 	}
 	p.Start = time.Now().Add(100 * time.Millisecond)
 	var expecting string
-	if err := clients.ask(p, &expecting); err != nil {
+	if err := clients.Ask(p, &expecting); err != nil {
 		return pub, rec, 0, err
 	}
-	if err := server.ask(p, &pub); err != nil {
+	if err := server.Ask(p, &pub); err != nil {
 		return pub, rec, 0, err
 	}
-	if err := clients.hear(&rec); err != nil {
+	if err := clients.Hear(&rec); err != nil {
 		return pub, rec, 0, err
 	}
 	time.Sleep(50 * time.Millisecond) // the last acknowledgements
-	err = server.ask("cpu", &after)
+	err = server.Ask("cpu", &after)
 	return pub, rec, after - before, err
 }
 

@@ -26,11 +26,3 @@ type received struct {
 	Deliveries int64           // responses, all clients together
 	Most       int64           // responses of one client
 }
-
-// usage is the memory of a server process, in bytes.
-type usage struct {
-	InUse   int64 // by heap and stacks, after a collection
-	Stack   int64 // of it, stacks
-	RSS     int64 // resident now
-	PeakRSS int64
-}

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strconv"
 	"time"
+
+	"github.com/hedged-project/hedged/bench/internal/child"
 )
 
 // scenes are what only our server is asked to do.
@@ -15,18 +17,18 @@ var scenes = map[string]func() (map[string]any, error){
 }
 
 // fleetOf starts our server with streams that all have what there is.
-func fleetOf(streams, resources, names int, addr string) (server, clients *process, at string, err error) {
-	if server, err = start("serve", "ours", addr, strconv.Itoa(resources)); err != nil {
+func fleetOf(streams, resources, names int, addr string) (server, clients *child.Process, at string, err error) {
+	if server, err = child.Start("serve", "ours", addr, strconv.Itoa(resources)); err != nil {
 		return nil, nil, "", err
 	}
-	if err := server.hear(&at); err != nil {
+	if err := server.Hear(&at); err != nil {
 		return server, nil, "", err
 	}
-	if clients, err = start("follow", at, strconv.Itoa(streams), strconv.Itoa(resources), strconv.Itoa(names), "delta"); err != nil {
+	if clients, err = child.Start("follow", at, strconv.Itoa(streams), strconv.Itoa(resources), strconv.Itoa(names), "delta"); err != nil {
 		return server, nil, "", err
 	}
 	var ready string
-	err = clients.hear(&ready)
+	err = clients.Hear(&ready)
 	return server, clients, at, err
 }
 
@@ -36,10 +38,10 @@ func hold() (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer server.stop()
-	defer clients.stop()
-	var u usage
-	if err := server.ask("memory", &u); err != nil {
+	defer server.Stop()
+	defer clients.Stop()
+	var u child.Memory
+	if err := server.Ask("memory", &u); err != nil {
 		return nil, err
 	}
 	return map[string]any{"rss_mb": u.RSS >> 20, "peak_rss_mb": u.PeakRSS >> 20}, nil
@@ -52,31 +54,31 @@ func restart() (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { server.stop() }()
-	defer clients.stop()
-	var steady, after usage
-	if err := server.ask("memory", &steady); err != nil {
+	defer func() { server.Stop() }()
+	defer clients.Stop()
+	var steady, after child.Memory
+	if err := server.Ask("memory", &steady); err != nil {
 		return nil, err
 	}
 	var again string
-	if err := clients.ask("again", &again); err != nil {
+	if err := clients.Ask("again", &again); err != nil {
 		return nil, err
 	}
 	began := time.Now()
-	server.stop()
-	if server, err = start("serve", "ours", addr, "20"); err != nil {
+	server.Stop()
+	if server, err = child.Start("serve", "ours", addr, "20"); err != nil {
 		return nil, err
 	}
 	var at string
-	if err := server.hear(&at); err != nil {
+	if err := server.Hear(&at); err != nil {
 		return nil, err
 	}
 	var resent int
-	if err := clients.hear(&resent); err != nil {
+	if err := clients.Hear(&resent); err != nil {
 		return nil, err
 	}
 	took := time.Since(began)
-	if err := server.ask("memory", &after); err != nil {
+	if err := server.Ask("memory", &after); err != nil {
 		return nil, err
 	}
 	return map[string]any{
@@ -96,8 +98,8 @@ func killSwitch() (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer server.stop()
-	defer clients.stop()
+	defer server.Stop()
+	defer clients.Stop()
 	var took []float64
 	for round := range 5 {
 		p := plan{First: int64((round + 1) * others * resources), N: others, Gap: time.Second / 40, Off: others / 2}

@@ -12,8 +12,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -26,6 +24,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/hedged-project/hedged/bench/internal/child"
 	"github.com/hedged-project/hedged/xds"
 )
 
@@ -144,22 +143,22 @@ func serve(kind, addr string, resources int) {
 		log.Fatal(err)
 	}
 	go func() { log.Fatal(g.Serve(lis)) }()
-	say(lis.Addr().String())
+	child.Say(lis.Addr().String())
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
 		switch in.Text() {
-		case "cpu":
-			say(cpu())
+		case `"cpu"`:
+			child.Say(child.CPU())
 			continue
-		case "memory":
-			say(memory())
+		case `"memory"`:
+			child.Say(memory())
 			continue
 		}
 		var p plan
 		if err := json.Unmarshal(in.Bytes(), &p); err != nil {
 			log.Fatal(err)
 		}
-		say(carryOut(t, p, resources))
+		child.Say(carryOut(t, p, resources))
 	}
 }
 
@@ -180,49 +179,11 @@ func carryOut(t target, p plan, resources int) published {
 	return out
 }
 
-// cpu is what this process has spent.
-func cpu() time.Duration {
-	var r syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
-		log.Fatal(err)
-	}
-	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
-}
-
-func memory() usage {
+func memory() child.Memory {
 	debug.FreeOSMemory()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	u := usage{InUse: int64(m.HeapInuse + m.StackInuse), Stack: int64(m.StackInuse)}
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		log.Fatal(err)
-	}
-	for line := range strings.Lines(string(status)) {
-		fields := strings.Fields(line)
-		switch fields[0] {
-		case "VmRSS:":
-			u.RSS = kilobytes(fields[1])
-		case "VmHWM:":
-			u.PeakRSS = kilobytes(fields[1])
-		}
-	}
-	return u
-}
-
-func kilobytes(text string) int64 {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		log.Fatal(err)
-	}
-	return n << 10
-}
-
-// say answers with one line.
-func say(v any) {
-	b, err := json.Marshal(v)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(string(b))
+	out := child.Resident()
+	out.InUse = int64(m.HeapInuse + m.StackInuse)
+	return out
 }
