@@ -82,7 +82,7 @@ func sick(b *Bench, s *sim.Scenario, seeds int) ([]sickness, error) {
 // probation counts how soon, and how often wrongly, replicas are put into it.
 func probation(b *Bench) ([]Check, error) {
 	seeds := Pick(b, 40, 2)
-	var flagged, released, early, false, windows, most float64
+	var flagged, released, early, wrong, windows, most float64
 	var checks []Check
 	for _, pool := range []struct {
 		name, more string
@@ -105,7 +105,7 @@ func probation(b *Bench) ([]Check, error) {
 				if s.early {
 					early++
 				}
-				false += float64(s.false)
+				wrong += float64(s.false)
 				windows += float64(s.windows)
 			}
 			flagged = max(flagged, worst)
@@ -127,7 +127,7 @@ func probation(b *Bench) ([]Check, error) {
 	}
 	return append([]Check{
 		AtMost("flagged", "s", Figure{Value: flagged}, 4),
-		AtMost("false", "", Figure{Value: false}, 0),
+		AtMost("false", "", Figure{Value: wrong}, 0),
 		AtMost("released", "s", Figure{Value: released}, 20),
 		AtMost("released while slow", "", Figure{Value: early}, 0),
 		AtMost("of three", "", Figure{Value: most}, 1),
