@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strconv"
 	"sync/atomic"
 
@@ -114,7 +115,11 @@ func (c *httpCall) tried() []candidate {
 
 // launch is part of carrier.
 func (c *httpCall) launch(t try) runner {
-	x := &exchange{try: t, call: c}
+	h := &struct {
+		exchange
+		trace httptrace.ClientTrace
+	}{exchange: exchange{try: t, call: c}}
+	x := &h.exchange
 	x.replica = c.primary.replica
 	if c.set != nil {
 		x.replica, _ = hedge.Choose(c.set.candidates(c.policy), c.tried(), rand.Uint64)
@@ -123,7 +128,8 @@ func (c *httpCall) launch(t try) runner {
 	// The header is out a moment later, if the attempt is not cancelled first, which
 	// net/http does not tell: so a hedge may count as sent that was not, but none
 	// that was sent as unsent.
-	x.ctx, x.cancel = context.WithCancel(httptrace.WithClientTrace(c.ctx, &httptrace.ClientTrace{WroteHeaderField: x.begins}))
+	h.trace.WroteHeaderField = x.begins
+	x.ctx, x.cancel = context.WithCancel(httptrace.WithClientTrace(c.ctx, &h.trace))
 	// Taken now, while the caller may not write to its request: a loser may be
 	// reading its own when the caller's is in other use.
 	go x.runHedge(x.outgoing())
@@ -192,8 +198,10 @@ func (x *exchange) outgoing() *http.Request {
 	stray := in.Header[hedgedAttemptHeader] != nil // a proxy forwards what is a hedge to it
 	switch {
 	case x.index > 0:
-		out := in.Clone(x.ctx)
-		out.Header.Set(hedgedAttemptHeader, strconv.Itoa(x.index))
+		// As in.Clone does of what net/http reads: the caller's may change meanwhile.
+		out := in.WithContext(x.ctx)
+		out.Header = withHeader(in.Header, hedgedAttemptHeader, strconv.Itoa(x.index))
+		out.TransferEncoding = slices.Clone(in.TransferEncoding)
 		return x.address(out)
 	case x.cancel == nil && c.set == nil && !stray:
 		return in
@@ -209,15 +217,36 @@ func (x *exchange) outgoing() *http.Request {
 
 // address sends out, which belongs to the attempt, to the attempt's replica.
 func (x *exchange) address(out *http.Request) *http.Request {
+	if x.call.set == nil && x.index == 0 {
+		return out // who waits for the primary writes to nothing meanwhile
+	}
+	to := *out.URL
+	out.URL = &to
 	if x.call.set == nil {
 		return out
 	}
 	if out.Host == "" {
-		out.Host = out.URL.Host
+		out.Host = to.Host
 	}
-	to := *out.URL
 	to.Host = x.replica.name
-	out.URL = &to
+	return out
+}
+
+// withHeader returns a copy of h in which name has the one value, as h.Clone and
+// Set make it with more allocations.
+func withHeader(h http.Header, name, value string) http.Header {
+	n := 1
+	for _, values := range h {
+		n += len(values)
+	}
+	all := append(make([]string, 0, n), value)
+	out := make(http.Header, len(h)+1)
+	for key, values := range h {
+		from := len(all)
+		all = append(all, values...)
+		out[key] = all[from:len(all):len(all)]
+	}
+	out[name] = all[:1:1]
 	return out
 }
 
