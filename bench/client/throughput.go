@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"sync"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -13,6 +14,11 @@ type rate struct {
 	Library string  `json:"library"`
 	Calls   float64 `json:"calls_per_s"`
 	Ratio   float64 `json:"ratio"` // to plain
+
+	// What the process spends on a call, servers included: on a machine with other
+	// work it says more than the rate.
+	CPU      float64 `json:"cpu_us"`
+	CPURatio float64 `json:"cpu_ratio"` // plain's to this one's
 }
 
 const callersAtOnce = 64
@@ -35,25 +41,37 @@ func throughput(quick bool) []rate {
 		{"hedged", s.dialGRPC(c.DialOptions("store")...)},
 		{"failsafe-go", s.dialGRPC(failsafeGRPC(time.Second), roundRobin)},
 	}
-	rates := make([][]float64, len(all))
+	rates, cpu := make([][]float64, len(all)), make([][]float64, len(all))
 	for round := range rounds + 1 {
 		for k := range all {
 			i := (round + k) % len(all)
+			before := cpuTime()
 			n := spin(all[i].conn, each)
+			spent := cpuTime() - before
 			if round > 0 {
 				rates[i] = append(rates[i], float64(n)/each.Seconds())
+				cpu[i] = append(cpu[i], float64(spent.Microseconds())/float64(n))
 			}
 		}
 	}
 	var out []rate
 	for i, l := range all {
 		_ = l.conn.Close()
-		out = append(out, rate{Library: l.library, Calls: median(rates[i])})
+		out = append(out, rate{Library: l.library, Calls: median(rates[i]), CPU: median(cpu[i])})
 	}
 	for i := range out {
-		out[i].Ratio = out[i].Calls / out[0].Calls
+		out[i].Ratio, out[i].CPURatio = out[i].Calls/out[0].Calls, out[0].CPU/out[i].CPU
 	}
 	return out
+}
+
+// cpuTime is what the process has used of all CPUs.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		fail(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func spin(conn *grpc.ClientConn, d time.Duration) (calls int) {
