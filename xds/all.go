@@ -13,6 +13,7 @@ type all struct {
 	began  bool   // a reply carried something, or said that there is nothing
 	synced bool   // all that there was at the start was sent
 	quiet  bool   // the type was unknown when the watch looked
+	again  bool   // subscribed before on this stream
 
 	held   map[string]string // what the client says it has; until synced
 	repeat []string          // names to be told again, changed or not
@@ -26,7 +27,7 @@ type all struct {
 
 // newAll begins a subscription; only a first one counts what the client holds.
 func newAll(first bool, held map[string]string) *all {
-	a := &all{}
+	a := &all{again: !first}
 	if first && len(held) > 0 {
 		a.held = make(map[string]string, len(held))
 		for name, version := range held {
@@ -64,7 +65,8 @@ func (a *all) advance(rev uint64, some bool) (due bool) {
 
 // next adds to rep what changed since the last one, as far as room goes.
 func (a *all) next(w *watch, c *Cache, rep *reply, room int) (due bool) {
-	again := a.again(w, c, rep, &room)
+	before := a.sent
+	again := a.tell(w, c, rep, &room)
 	list, complete := c.changes(w.typeURL, a.sent, room)
 	initial := !a.synced
 	for _, ch := range list {
@@ -75,7 +77,7 @@ func (a *all) next(w *watch, c *Cache, rep *reply, room int) (due bool) {
 		switch {
 		case told || w.names[ch.name] != nil: // by name
 		case initial && has && ch.content != nil && held == ch.content.version:
-		case initial && !has && ch.content == nil: // gone before the client could know it
+		case initial && !a.again && !has && ch.content == nil: // gone before the client could know it
 		default:
 			rep.add(ch.name, ch.content, w.kind)
 		}
@@ -93,11 +95,14 @@ func (a *all) next(w *watch, c *Cache, rep *reply, room int) (due bool) {
 	// that this was it. In the state of the world that would mean to drop everything.
 	due = rep.carries() || w.kind == Delta && !a.began
 	a.began = a.began || due
+	if !due && a.acked == before { // the client has all of it already
+		a.acked = a.sent
+	}
 	return due
 }
 
-// again adds the names that are to be told again, and returns them.
-func (a *all) again(w *watch, c *Cache, rep *reply, room *int) map[string]struct{} {
+// tell adds the names that are to be told again, and returns them.
+func (a *all) tell(w *watch, c *Cache, rep *reply, room *int) map[string]struct{} {
 	if len(a.repeat) == 0 {
 		return nil
 	}

@@ -62,6 +62,24 @@ func TestDeltaResubscriptionIsAnswered(t *testing.T) {
 	})
 }
 
+// Subscribed, dropped and subscribed again: delivered again, and followed again.
+func TestDeltaSubscribedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.set("x", "v1")
+		c := w.delta()
+		for i := range 3 {
+			c.subscribe("x")
+			r := c.one()
+			wantChange(t, r, []string{fmt.Sprintf("x=v%d", i+1)}, nil)
+			c.ack(r)
+			c.unsubscribe("x")
+			c.none()
+			w.set("x", fmt.Sprintf("v%d", i+2))
+			c.none()
+		}
+	})
+}
+
 // "In most cases, a server does not need to send any response if a request does
 // nothing except unsubscribe"; "it can simply ignore these phantom
 // unsubscriptions."

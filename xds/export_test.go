@@ -45,6 +45,13 @@ func Indexed(s *Server) int {
 	return n
 }
 
+// Accounts returns how many peers hold anything.
+func Accounts(s *Server) int {
+	s.accounts.mu.Lock()
+	defer s.accounts.mu.Unlock()
+	return len(s.accounts.byAddr)
+}
+
 // Idle opens streams that watch one name and never answer; the result ends them.
 func Idle(s *Server, streams int, typeURL, name string) func() {
 	return open(s, streams, typeURL, name, func(chan<- *request, *reply) {})

@@ -23,6 +23,7 @@ import (
 // content, and on reconnect says what it holds.
 type modelClient struct {
 	delta bool
+	all   bool // by the wildcard
 	want  map[string]bool
 	held  map[string]string
 	inbox []message // received, not answered yet
@@ -41,7 +42,15 @@ type message struct {
 // grpcNode is a client for which no names are none, and not all.
 var grpcNode = &corev3.Node{Id: "n1", UserAgentName: "gRPC Go"}
 
-func (c *modelClient) names() []string { return slices.Sorted(maps.Keys(c.want)) }
+func (c *modelClient) names() []string {
+	names := slices.Sorted(maps.Keys(c.want))
+	if c.all {
+		names = append(names, "*")
+	}
+	return names
+}
+
+func (c *modelClient) wants(name string) bool { return c.all || c.want[name] }
 
 func (c *modelClient) connect(w *world) {
 	c.inbox, c.nonce = nil, ""
@@ -72,9 +81,25 @@ func (c *modelClient) subscribe(name string) {
 	}
 }
 
+// subscribeAll turns the wildcard on or off.
+func (c *modelClient) subscribeAll(on bool) {
+	c.all = on
+	maps.DeleteFunc(c.held, func(name, _ string) bool { return !c.wants(name) })
+	switch {
+	case !c.delta:
+		c.sotw.ask("", c.nonce, c.names()...)
+	case on:
+		c.inc.subscribe("*")
+	default:
+		c.inc.unsubscribe("*")
+	}
+}
+
 func (c *modelClient) unsubscribe(name string) {
 	delete(c.want, name)
-	delete(c.held, name)
+	if !c.all {
+		delete(c.held, name)
+	}
 	if c.delta {
 		c.inc.unsubscribe(name)
 	} else {
@@ -124,7 +149,7 @@ func (c *modelClient) answer() {
 		switch {
 		case bad(version):
 			detail = &spb.Status{Code: 3, Message: version}
-		case c.want[name]:
+		case c.wants(name):
 			c.held[name] = version
 		}
 	}
@@ -139,7 +164,7 @@ func (c *modelClient) answer() {
 		ResourceNames: c.names(), ErrorDetail: detail})
 }
 
-// Any history of subscribe, unsubscribe, accept, reject, publish, delete and
+// Any history of subscribe, unsubscribe, to names and to all, accept, reject, publish, delete and
 // reconnect ends with each client holding exactly what it asked for, at its
 // newest content, unless that was rejected; and no history makes the server send
 // more responses than there were reasons to.
@@ -174,7 +199,8 @@ func runHistory(t *rapid.T) {
 	}
 	t.Repeat(map[string]func(*rapid.T){
 		"subscribe":   func(t *rapid.T) { client.Draw(t, "client").subscribe(name.Draw(t, "name")); reasons++ },
-		"unsubscribe": func(t *rapid.T) { client.Draw(t, "client").unsubscribe(name.Draw(t, "name")) },
+		"unsubscribe": func(t *rapid.T) { client.Draw(t, "client").unsubscribe(name.Draw(t, "name")); reasons++ },
+		"wildcard":    func(t *rapid.T) { client.Draw(t, "client").subscribeAll(rapid.Bool().Draw(t, "on")); reasons++ },
 		"publish": func(t *rapid.T) {
 			n := name.Draw(t, "name")
 			// Few versions, so that content goes bad, good and back again.
@@ -212,7 +238,10 @@ func runHistory(t *rapid.T) {
 		}
 	}
 	for i, c := range clients {
-		for n := range c.want {
+		for _, n := range []string{"a", "b", "c", "d"} {
+			if !c.wants(n) {
+				continue
+			}
 			newest, held := content[n], c.held[n]
 			switch {
 			case newest == held, bad(newest):
@@ -224,6 +253,12 @@ func runHistory(t *rapid.T) {
 	}
 	for _, state := range w.server.Clients() {
 		for _, r := range state.Resources {
+			if r.Name == "*" {
+				if !r.Current && r.Nack == "" {
+					t.Errorf("%v: the wildcard is neither accepted nor rejected at the end: %+v", state.Kind, r)
+				}
+				continue
+			}
 			if r.Sent != content[r.Name] {
 				t.Errorf("%v: %q was sent last, newest is %q", state.Kind, r.Sent, content[r.Name])
 			}

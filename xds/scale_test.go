@@ -3,7 +3,9 @@ package xds_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -160,6 +162,126 @@ func TestEndedStreamsLeaveNothing(t *testing.T) {
 		}
 		if got := len(w.server.Clients()); got != 0 {
 			t.Errorf("%d clients left", got)
+		}
+	})
+}
+
+// 10,000 streams come and go under pushes: nothing of them is left.
+func TestTenThousandStreamsLeaveNoMemory(t *testing.T) {
+	w := start(t, xds.NewCache(color))
+	defer w.end()
+	w.set("x", "v0")
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	churn := func(streams int) {
+		var workers sync.WaitGroup
+		for range 20 {
+			workers.Go(func() {
+				for i := range streams / 20 {
+					ctx, cancel := context.WithCancel(context.Background())
+					s, err := discovery.NewAggregatedDiscoveryServiceClient(w.conn).DeltaAggregatedResources(ctx)
+					if err == nil {
+						err = s.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: color, ResourceNamesSubscribe: []string{"x", fmt.Sprint(i), "*"}})
+					}
+					if i%2 == 0 && err == nil {
+						_, err = s.Recv()
+					}
+					if err != nil {
+						t.Error(err)
+					}
+					cancel()
+				}
+			})
+		}
+		done := make(chan struct{})
+		go func() { workers.Wait(); close(done) }()
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+				w.set("x", fmt.Sprint("v", i%10))
+			}
+		}
+	}
+	gone := func() {
+		for deadline := time.Now().Add(30 * time.Second); len(w.server.Clients()) > 0 && time.Now().Before(deadline); {
+			runtime.Gosched()
+		}
+	}
+	churn(1000)
+	gone()
+	before := heap()
+	churn(10_000)
+	gone()
+	if n := len(w.server.Clients()); n > 0 {
+		t.Errorf("%d clients left", n)
+	}
+	if n := xds.Indexed(w.server); n > 0 {
+		t.Errorf("%d names still watched", n)
+	}
+	if n := xds.Accounts(w.server); n > 0 {
+		t.Errorf("%d accounts left", n)
+	}
+	if after := heap(); after > before+2<<20 {
+		t.Errorf("the heap grew from %d to %d bytes", before, after)
+	}
+}
+
+// 200 readers stop for two minutes under 1,000 changes a second: memory stays
+// within bounds, and when they read again they get the newest state at once.
+func TestStoppedReadersStayWithinBounds(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		const readers, seconds = 200, 120
+		names := manyNames(100)
+		for _, name := range names {
+			w.set(name, "v")
+		}
+		clients := make([]*sotwClient, readers)
+		for i := range clients {
+			clients[i] = w.silentSotW()
+			clients[i].ask("", "", names...)
+		}
+		synctest.Wait()
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for round := range seconds * 10 {
+			time.Sleep(100 * time.Millisecond)
+			for _, name := range names {
+				w.set(name, fmt.Sprint("v", round))
+			}
+		}
+		synctest.Wait()
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 20<<20 {
+			t.Errorf("the heap grew by %d bytes", grown)
+		}
+		for i, c := range clients {
+			c.read(c.stream.Recv)
+			for messages := 0; ; messages++ {
+				got := c.take()
+				if len(got) == 0 {
+					break
+				}
+				if messages == 2 || len(got) > 1 {
+					t.Fatalf("reader %d got more than two messages", i)
+				}
+				c.ack(got[0], names...)
+			}
+		}
+		for _, c := range w.server.Clients() {
+			for _, r := range c.Resources {
+				if !r.Current {
+					t.Fatalf("not current at the end: %+v", r)
+				}
+			}
 		}
 	})
 }

@@ -31,6 +31,7 @@ type watch struct {
 	kind    StreamKind
 	legacy  bool // no names at all stand for all names
 	all     *all // the wildcard subscription; nil: none
+	hadAll  bool // on this stream
 
 	names  map[string]*entry
 	dirty  []*entry // each once; some may be dropped
@@ -199,7 +200,8 @@ func (w *watch) add(name string, held map[string]string) (added bool) {
 		if !added {
 			w.all.settle(w)
 		}
-		w.all = newAll(added, held)
+		w.all = newAll(!w.hadAll, held)
+		w.hadAll = true
 		return added
 	}
 	if w.names == nil {
@@ -333,10 +335,14 @@ func (w *watch) answer(r *request, now time.Time) verdict {
 			it.entry.owed = nil
 		}
 	}
-	if d.all > 0 && w.all != nil {
-		w.all.answer(d.all, r, now, w)
-	}
 	w.unanswered = slices.Delete(w.unanswered, 0, i+1)
+	if d.all > 0 && w.all != nil {
+		rev := d.all
+		if !slices.ContainsFunc(w.unanswered, func(d delivery) bool { return d.all > 0 }) {
+			rev = w.all.sent // what came after it was nothing to be sent
+		}
+		w.all.answer(rev, r, now, w)
+	}
 	if r.rejected {
 		return rejected
 	}
