@@ -26,6 +26,9 @@ type call struct {
 	balancer *replicaBalancer // of the last pick; nil before the first
 	copied   any              // of the request, for hedges
 	spare    any              // reply, for the next hedge
+
+	later       context.Context // of an observed call's attempts after its first hedge; nil: none went
+	cancelLater context.CancelFunc
 }
 
 // request is what the caller asked for.
@@ -74,6 +77,47 @@ func (c *call) hedged(scopes *scopes) error {
 		c.cancel()
 	}
 	c.noteHedges()
+	finish(c.opts, err)
+	return err
+}
+
+// detach gives the primary a request and a reply of its own, and a context that
+// keeps the caller's deadline only, so that it can run on when the call is over.
+// False: it cannot.
+func (c *call) detach() bool {
+	c.replyType = messageType(c.reply)
+	reply, ok := newMessage(c.reply, c.replyType)
+	if !ok || !c.fits() {
+		return false
+	}
+	c.observable, c.copied = true, copyRequest(c.req)
+	c.primary.received = &received{reply: reply}
+	ctx := context.WithoutCancel(c.ctx)
+	if deadline, ok := c.ctx.Deadline(); ok {
+		c.primary.Context, c.cancel = context.WithDeadline(ctx, deadline)
+	} else {
+		c.primary.Context, c.cancel = context.WithCancel(ctx)
+	}
+	return true
+}
+
+// detached makes the call like hedged, its primary on a goroutine of its own.
+func (c *call) detached() error {
+	c.run()
+	go c.primary.run(c.copied)
+
+	var err error
+	if winner, ok := c.await().(*attempt); ok {
+		winner.deliver(c.reply, c.opts)
+		err = c.callersError(winner.err)
+	} else {
+		err = status.FromContextError(c.ctx.Err()).Err()
+	}
+	c.mu.Lock()
+	if !c.observed() {
+		c.cancel()
+	}
+	c.mu.Unlock()
 	finish(c.opts, err)
 	return err
 }
@@ -131,8 +175,15 @@ func (c *call) launch(t try) runner {
 	if c.copied == nil {
 		c.copied = copyRequest(c.req)
 	}
+	ctx := c.primary.Context
+	if c.observing && t.index > 1 {
+		if c.later == nil {
+			c.later, c.cancelLater = context.WithCancel(ctx)
+		}
+		ctx = c.later
+	}
 	a := &attempt{
-		Context:  hedgeContext(c.primary.Context, t.index),
+		Context:  hedgeContext(ctx, t.index),
 		scope:    c.primary.scope,
 		call:     c,
 		try:      t,
@@ -146,8 +197,12 @@ func (c *call) launch(t try) runner {
 // settle is part of carrier. A unary call that has ended leaves nothing that must
 // go on.
 func (c *call) settle() {
-	if len(c.hedges) > 0 {
+	switch {
+	case len(c.hedges) == 0:
+	case !c.observed():
 		c.cancel()
+	case c.later != nil:
+		c.cancelLater()
 	}
 }
 

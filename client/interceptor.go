@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"math/rand/v2"
 
 	"google.golang.org/grpc"
 )
@@ -34,6 +35,9 @@ func (in *interceptor) unary(ctx context.Context, fullMethod string, req, reply 
 	c.primary.call, c.acceptable = c, in.acceptable
 	if !c.begin(fullMethod) {
 		return c.plain()
+	}
+	if c.law.Observe > 0 && rand.Float64() < c.law.Observe && c.detach() {
+		return c.detached()
 	}
 	return c.hedged(&in.scopes)
 }

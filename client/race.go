@@ -15,8 +15,9 @@ import (
 // at the delay, the end of an attempt, a token), asks throttle, budget and
 // carrier on its behalf, and counts.
 //
-// The primary runs on the caller's goroutine. A call that is not hedged starts no
-// goroutine; a hedge has one, and so has a call while it waits for a token.
+// The primary runs on the caller's goroutine, unless the call may be observed. A
+// call that is not hedged starts no goroutine then; a hedge has one, and so has a
+// call while it waits for a token.
 type race struct {
 	ctx     context.Context // the caller's
 	service *service
@@ -36,12 +37,19 @@ type race struct {
 	decided chan struct{} // closed when it is over; nil while nobody waits for it
 	alarm   *alarm
 	waiter  hedge.Waiter
+	end     time.Duration // from start, once it is over
+	expiry  *time.Timer   // of an observed call that is over
+
+	observable bool // it can be observed, if it is hedged; written before it runs
 
 	safe      bool
 	over      bool
 	tossed    bool // the coin fell: hedge
 	heldOut   bool // the coin fell: do not hedge
 	eligible  bool
+	observing bool               // primary and first hedge are to run to their ends, and do
+	expired   bool               // they have run for long enough
+	judged    bool               // the first hedge has rescued the call, or not in time
 	listening bool               // a goroutine listens to waiter.C
 	refusal   policy.Suppression // why the last due attempt could not go
 }
@@ -56,7 +64,8 @@ type carrier interface {
 	ready() (policy.Suppression, bool)
 	// launch starts a hedge, on a goroutine that calls race.ended at its end.
 	launch(t try) runner
-	// settle cancels every attempt that has not ended.
+	// settle cancels every attempt that has not ended, but of a call that is being
+	// observed (race.observed) only those after the first hedge.
 	settle()
 	// discard frees what an attempt holds that has ended and did not win.
 	discard(runner)
@@ -75,6 +84,8 @@ type try struct {
 	sent     bool           // and its server sees it, or will
 	stranded bool           // no replica was left for it, or it could not be made
 
+	took             time.Duration // until it ended
+	told             bool          // took is its latency, or less
 	ended            bool
 	verdict          hedge.Verdict // written at its end, like what follows
 	answered, failed bool          // its outcome did, or counts
@@ -186,7 +197,12 @@ func (r *race) conclude(a runner, o outcome) noted {
 	}
 	o.cancelled = o.torn && (r.over || r.ctx.Err() != nil)
 	t.ended, t.verdict, t.answered, t.failed = true, o.verdict, o.answered, o.counts()
-	r.record(t, o, now-t.after)
+	t.took, t.told = now-t.after, o.answered || o.cancelled
+	if r.over && t.index > 0 && t.told { // what it did once the call was over rescued nobody
+		r.record(t, outcome{cancelled: true}, r.end-t.after)
+	} else {
+		r.record(t, o, t.took)
+	}
 
 	verdict := o.verdict
 	switch {
@@ -210,6 +226,7 @@ func (r *race) conclude(a runner, o outcome) noted {
 		r.last = a
 	}
 	r.follow(r.plan.Ended(now, verdict, t.pushback), now)
+	r.observe()
 	return r.note(t, o, now-t.after, r.over && r.winner == a)
 }
 
@@ -231,9 +248,12 @@ func (r *race) follow(action hedge.Action, now time.Duration) {
 
 // commit ends the call with the outcome of winner, and cancels what still runs.
 func (r *race) commit(winner runner) {
-	r.over, r.winner = true, winner
+	r.over, r.winner, r.end = true, winner, time.Since(r.start)
 	r.alarms.stop(r.alarm)
 	r.alarm = nil
+	if r.observing {
+		r.expiry = time.AfterFunc(observeLimit, r.expire)
+	}
 	r.carrier.settle()
 	if r.decided != nil {
 		close(r.decided)
@@ -260,6 +280,9 @@ func (r *race) commit(winner runner) {
 	t := winner.state()
 	if t.index > 0 && t.answered {
 		r.method.wins.Add(1)
+		if t.index == 1 && !r.judged && r.tells() {
+			r.method.rescued.Add(1)
+		}
 	}
 	if t.failed {
 		r.method.failures.Add(1)
@@ -268,7 +291,11 @@ func (r *race) commit(winner runner) {
 
 // setAlarm sets the alarm for when time alone will matter next.
 func (r *race) setAlarm(now time.Duration) {
-	if at, ok := r.plan.Next(); ok && r.alarm != nil {
+	at, ok := r.plan.Next()
+	if judge, waits := r.judgement(); waits && (!ok || judge < at) {
+		at, ok = judge, true
+	}
+	if ok && r.alarm != nil {
 		r.alarm.timer.Reset(at - now)
 	}
 }
@@ -281,6 +308,7 @@ func (r *race) ring() {
 		return // it is over, or about to be
 	}
 	now := time.Since(r.start)
+	r.judge(now)
 	if !r.eligible && r.last == nil {
 		if now < r.law.Delay {
 			r.alarm.timer.Reset(r.law.Delay - now)
@@ -305,6 +333,30 @@ func (r *race) ring() {
 		r.follow(r.plan.Waiting(now), now)
 	}
 }
+
+// judge notes a first hedge that has not ended its call a delay after its own
+// dispatch: then it is no quicker than the primary, which took as long before.
+func (r *race) judge(now time.Duration) {
+	if at, ok := r.judgement(); ok && now >= at {
+		r.judged = true
+		if r.tells() {
+			r.method.unrescued.Add(1)
+		}
+	}
+}
+
+// judgement returns when the first hedge is to be judged, if it is on its way.
+func (r *race) judgement() (time.Duration, bool) {
+	if r.judged || len(r.hedges) == 0 {
+		return 0, false
+	}
+	t := r.hedges[0].state()
+	return t.after + r.law.Delay, !t.ended
+}
+
+// tells reports whether the first hedge goes to a replica in normal service: one
+// on probation is slow by itself.
+func (r *race) tells() bool { return r.hedges[0].state().replica.state == policy.ReplicaServing }
 
 // due sends the attempt that is due, if it may go, or has it wait for a token.
 func (r *race) due(now time.Duration) {
@@ -399,6 +451,7 @@ func (r *race) listen(tokens, decided <-chan struct{}) {
 func (r *race) launch(now time.Duration) {
 	r.plan.Started(now)
 	r.method.hedges.Add(1)
+	r.choose()
 	r.hedges = append(r.hedges, r.carrier.launch(try{index: r.plan.Attempts() - 1, after: now}))
 	r.setAlarm(now)
 }

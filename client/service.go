@@ -29,6 +29,8 @@ type service struct {
 	// wake asks for a report ahead of the cadence; it never blocks.
 	wake func()
 
+	observed atomic.Int64 // calls under observation
+
 	early   *hedge.EarlyRule
 	runaway atomic.Bool // early fired since the last report
 	start   time.Time   // of the service, for early

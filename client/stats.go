@@ -20,7 +20,7 @@ type Counts struct {
 }
 
 // ServiceStats is a snapshot of one service. Its counts are exact once no call
-// is under way.
+// is under way or observed.
 type ServiceStats struct {
 	Key    policy.Key
 	Counts                   // of all methods
@@ -32,6 +32,7 @@ type ServiceStats struct {
 	Applied    uint64 // policies that came into force
 	Delays     uint64 // of Applied: changed a delay
 	Tokens     float64
+	Observing  int // hedged calls whose loser runs to its end, to be measured
 
 	// RefusedConfig says what is not used of a service config that a resolver
 	// brought, and why. Empty: none came.
@@ -102,7 +103,7 @@ func (c Counts) put(m *report.Method) {
 
 // stats is a snapshot of the service.
 func (s *service) stats() ServiceStats {
-	out := ServiceStats{Key: s.key, Method: map[string]Counts{}, Delay: map[string]time.Duration{}, Tokens: s.budget.Tokens()}
+	out := ServiceStats{Key: s.key, Method: map[string]Counts{}, Delay: map[string]time.Duration{}, Tokens: s.budget.Tokens(), Observing: int(s.observed.Load())}
 	p := s.policy()
 	if p != nil {
 		out.Generation, out.Mode = p.Generation, p.Mode

@@ -35,6 +35,8 @@ type method struct {
 	freeze     freeze
 	shared     shared
 	voices     voices
+	buys       counterfactual
+	hedging    bool // as of the last decision, mode and budget aside
 
 	// Above the shortest delay that was in force while the latencies in memory
 	// were measured they are censored; changes are sought below it.
@@ -102,6 +104,8 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 		m.restored = nil
 		m.set(now, 0)
 		m.freeze.forget()
+		m.buys.forget()
+		m.hedging = false
 		out = in.fallback
 		ask(policy.ReasonNoData, true, text+fallbackText(in.fallback.Delay))
 		return out, guards
@@ -111,6 +115,7 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 	if m.latency.DropChanged(m.limit(now), in.crowding) > 0 {
 		m.uncensoredUntil = time.Time{}
 		m.forgetForced()
+		m.buys.forget()
 		kept.forcedSafe, kept.forcedEligible = 0, 0
 		m.basis.calls = min(m.basis.calls, m.latency.Total().Count())
 	}
@@ -120,6 +125,7 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 		kept.forcedSafe, kept.forcedEligible = 0, 0
 	}
 	sample := m.latency.Total()
+	wasShared := m.shared.late > 0
 	isShared, sharedText := m.shared.decide(now, sharedInput{
 		inForce:  m.delay,
 		max:      in.cfg.MaxDelay,
@@ -128,6 +134,9 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 		target:   in.target,
 		crowding: in.crowding,
 	})
+	if isShared != wasShared { // other calls are hedged now, at another delay
+		m.buys.forget()
+	}
 	next := delayOutput{delay: m.shared.late, correction: m.correction}
 	if isShared && m.delay != m.shared.late { // counts at another delay tell nothing
 		m.freeze.forget()
@@ -165,8 +174,11 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 	few := fmt.Sprintf("%d replicas in normal service, hedging needs %d", in.serving, minServing)
 	if ask(policy.ReasonTooFewReplicas, in.serving < minServing, few) || ask(policy.ReasonFailing, failing, text) || ask(policy.ReasonFreeze, frozen, freezeText) {
 		out.Probability = 0
+		m.hedging = false
 		return out, guards
 	}
+	out.Observe, out.Holdout = observe(in.target), m.buys.holdout(in.target)
+	m.hedging = true
 	if ask(policy.ReasonShared, isShared, sharedText) {
 		out.Probability, out.MaxAttempts = m.shared.share, 2
 		return out, guards
@@ -236,6 +248,8 @@ func (m *method) status(now time.Time, p policy.Method) MethodStatus {
 		P95:    quantile(total, .95),
 		P99:    quantile(total, .99),
 		P999:   quantile(total, .999),
+
+		Counterfactual: m.buys.status(now, total),
 	}
 }
 

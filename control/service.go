@@ -175,6 +175,9 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 			if heard && s.forced(m, r.Generation, r.Generation) {
 				m.freeze.add(now, from.Safe, from.Eligible)
 			}
+			if m.hedging && heard && !thaws && s.inForce != nil && s.inForce.Mode == policy.ModeActive {
+				m.buys.add(now, from)
+			}
 			m.lastSeen = now
 			m.counts.at(now).add(&t)
 		}

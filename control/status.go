@@ -61,6 +61,37 @@ type MethodStatus struct {
 	Policy              policy.Method
 	Load                Load
 	P50, P95, P99, P999 Quantile // of unhedged primaries
+	Counterfactual      Counterfactual
+}
+
+// Counterfactual is what hedging buys, of calls counted while it was in force
+// and latencies stayed what they are.
+type Counterfactual struct {
+	Span     time.Duration // since the first of them
+	Calls    uint64        // that might be hedged
+	Observed uint64        // hedged calls whose loser ran to its end
+	HeldOut  uint64        // calls that a coin kept from being hedged
+
+	P99, P999             Interval // what callers would wait without hedging
+	HedgedP99, HedgedP999 Quantile // what they do wait
+	Efficacy              Efficacy
+}
+
+// Interval is a quantile with the bounds between which it lies with 95%
+// confidence; they are 0 where it is not identified.
+type Interval struct {
+	Quantile
+	Low, High time.Duration
+}
+
+// Efficacy is the share of the calls which would take longer than Beyond without
+// a hedge that take less with one, and Off how far off that may be with 95%
+// confidence. About 0: what is slow is slow on every copy. OK is false where it is
+// not identified.
+type Efficacy struct {
+	Share, Off float64
+	Beyond     time.Duration
+	OK         bool
 }
 
 // ReplicaStatus is one replica's part of a Status, in normal service or not.

@@ -47,6 +47,8 @@ func (a *admin) service(o *owner) *hedgedv1.ServiceStatus {
 			P95:    quantileToProto(m.P95),
 			P99:    quantileToProto(m.P99),
 			P999:   quantileToProto(m.P999),
+
+			Counterfactual: counterfactualToProto(m.Counterfactual),
 		})
 	}
 	for _, r := range st.Replicas {
@@ -200,4 +202,35 @@ func overrideToProto(o state.Override) *hedgedv1.Override {
 		m.ExpiresAt = timestamppb.New(o.Until)
 	}
 	return m
+}
+
+// counterfactualToProto returns nil where nothing was hedged.
+func counterfactualToProto(c control.Counterfactual) *hedgedv1.Counterfactual {
+	if c.Calls == 0 {
+		return nil
+	}
+	m := &hedgedv1.Counterfactual{
+		Span:       durationpb.New(c.Span),
+		Calls:      c.Calls,
+		Observed:   c.Observed,
+		HeldOut:    c.HeldOut,
+		P99:        intervalToProto(c.P99),
+		P999:       intervalToProto(c.P999),
+		HedgedP99:  quantileToProto(c.HedgedP99),
+		HedgedP999: quantileToProto(c.HedgedP999),
+		Text:       c.String(),
+	}
+	if e := c.Efficacy; e.OK {
+		m.Efficacy, m.EfficacyOff, m.Beyond = &e.Share, &e.Off, durationpb.New(e.Beyond)
+	}
+	return m
+}
+
+func intervalToProto(i control.Interval) *hedgedv1.QuantileInterval {
+	if !i.OK {
+		return nil
+	}
+	return &hedgedv1.QuantileInterval{
+		Value: durationpb.New(i.Value), Low: durationpb.New(i.Low), High: durationpb.New(i.High),
+	}
 }

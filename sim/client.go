@@ -28,12 +28,14 @@ type call struct {
 	law      policy.Method
 	plan     hedge.Plan
 	start    time.Duration
+	end      time.Duration // once it is over
 	attempts [policy.MaxAttempts]attempt
 	live     int // attempts that are on their way or at a replica
 	over     bool
 	eligible bool
 	tossed   bool // the coin fell: hedge
 	heldOut  bool // the coin fell: do not hedge
+	judged   bool // the first hedge has rescued the call, or not in time
 	observed bool // it is hedged, and its loser runs to its end
 	refusal  policy.Suppression
 	waiter   hedge.Waiter
@@ -83,6 +85,10 @@ func (w *World) ring(c *call) {
 		return
 	}
 	now := w.now - c.start
+	if at, ok := c.judgement(); ok && now >= at {
+		c.judged = true
+		c.client.agent.rescued(c, false)
+	}
 	if !c.eligible && now >= c.law.Delay {
 		c.eligible = true
 		w.result.eligible(c.start)
@@ -159,19 +165,33 @@ func (w *World) launch(c *call) {
 	i := c.plan.Attempts()
 	c.plan.Started(w.now - c.start)
 	if i == 1 && c.refusal != policy.SuppressedBudget && c.law.Observe > 0 {
-		c.observed = w.routes.Float64() < c.law.Observe // one that had to wait is longer than others
+		c.observed = w.coins.Float64() < c.law.Observe // one that had to wait is longer than others
 	}
 	w.result.hedge(w.now)
 	if w.probe.Hedge != nil {
 		w.probe.Hedge(w.now, c.start)
 	}
 	c.client.agent.hedged(c)
-	w.setAlarm(c)
 	w.send(c, i)
+	w.setAlarm(c)
+}
+
+// judgement returns when the first hedge is to be judged, if it is on its way: a
+// delay after its dispatch.
+func (c *call) judgement() (time.Duration, bool) {
+	if c.judged || c.plan.Attempts() < 2 {
+		return 0, false
+	}
+	h := &c.attempts[1]
+	return h.sent - c.start + c.law.Delay, !h.ended
 }
 
 func (w *World) setAlarm(c *call) {
-	if at, ok := c.plan.Next(); ok {
+	at, ok := c.plan.Next()
+	if judge, waits := c.judgement(); waits && (!ok || judge < at) {
+		at, ok = judge, true
+	}
+	if ok {
 		w.push(event{at: c.start + at, kind: evDue, ref: c.ref, gen: c.gen})
 	}
 }
@@ -204,7 +224,11 @@ func (w *World) back(c *call, i int) {
 		if a.fails {
 			how, verdict = failed, hedge.Judge(&c.law, statusUnavailable)
 		}
-		c.client.agent.ended(c, i, a.took, how)
+		if c.over && i > 0 && how == completed { // what it did once the call was over rescued nobody
+			c.client.agent.ended(c, i, c.end-a.sent, censored)
+		} else {
+			c.client.agent.ended(c, i, a.took, how)
+		}
 		if !c.over {
 			w.follow(c, c.plan.Ended(w.now-c.start, verdict, hedge.Pushback{}), i)
 		}
@@ -214,7 +238,7 @@ func (w *World) back(c *call, i int) {
 
 // commit ends the call with the outcome of attempt i and cancels what still runs.
 func (w *World) commit(c *call, i int) {
-	c.over = true
+	c.over, c.end = true, w.now
 	cl := c.client
 	if w.probe.Answer != nil {
 		w.probe.Answer(w.answer(c, i))
@@ -232,6 +256,9 @@ func (w *World) commit(c *call, i int) {
 	}
 	if c.attempts[i].fails {
 		w.result.failed(c.start)
+	}
+	if i == 1 && !c.judged && !c.attempts[i].fails {
+		cl.agent.rescued(c, true)
 	}
 	cl.agent.done(c, i)
 	if !c.eligible && c.law.Delay > 0 {
@@ -254,7 +281,7 @@ func (w *World) take() *call {
 	if n := len(w.idle); n > 0 {
 		c := w.calls[w.idle[n-1]]
 		w.idle = w.idle[:n-1]
-		c.over, c.eligible, c.tossed, c.heldOut, c.observed, c.refusal = false, false, false, false, false, 0
+		c.over, c.eligible, c.tossed, c.heldOut, c.judged, c.observed, c.refusal = false, false, false, false, false, false, 0
 		return c
 	}
 	c := &call{ref: int32(len(w.calls))}

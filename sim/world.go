@@ -45,7 +45,7 @@ type World struct {
 
 	// Each matter has its own source of chance, so that two policies meet the
 	// same arrivals, changes, clients and primaries.
-	arrive, fate, change, work, routes, ways, lies *rand.Rand
+	arrive, fate, change, work, routes, ways, coins, lies *rand.Rand
 
 	random func() uint64 // routes
 	turns  [2]uint64     // of round robin: primaries, hedges
@@ -69,6 +69,7 @@ func newWorld(sc *Scenario, seed uint64, newLaw func(*World) law) *World {
 		routes: source(4),
 		ways:   source(5),
 		fate:   source(6),
+		coins:  source(8),
 		lies:   source(7),
 	}
 	w.random = w.routes.Uint64

@@ -83,6 +83,7 @@ func measure(ctx context.Context, o Options, d *daemonProcess, service, how stri
 			o.Progress(what, float64(done)/float64(o.Calls))
 		}}.run(ctx)
 		run.FirstHedge = first()
+		err = s.await(ctx, func(st client.ServiceStats) bool { return st.Observing == 0 }) // a hedge may be about to be sent
 	}
 	stats := s.stats()
 	s.close()

@@ -641,12 +641,14 @@ type MethodStatus struct {
 	Policy *MethodPolicy          `protobuf:"bytes,2,opt,name=policy,proto3" json:"policy,omitempty"`
 	Load   *Load                  `protobuf:"bytes,3,opt,name=load,proto3" json:"load,omitempty"`
 	// Unhedged latency of primaries over the window; absent where not identified.
-	P50           *durationpb.Duration `protobuf:"bytes,4,opt,name=p50,proto3" json:"p50,omitempty"`
-	P95           *durationpb.Duration `protobuf:"bytes,5,opt,name=p95,proto3" json:"p95,omitempty"`
-	P99           *durationpb.Duration `protobuf:"bytes,6,opt,name=p99,proto3" json:"p99,omitempty"`
-	P999          *durationpb.Duration `protobuf:"bytes,7,opt,name=p999,proto3" json:"p999,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	P50  *durationpb.Duration `protobuf:"bytes,4,opt,name=p50,proto3" json:"p50,omitempty"`
+	P95  *durationpb.Duration `protobuf:"bytes,5,opt,name=p95,proto3" json:"p95,omitempty"`
+	P99  *durationpb.Duration `protobuf:"bytes,6,opt,name=p99,proto3" json:"p99,omitempty"`
+	P999 *durationpb.Duration `protobuf:"bytes,7,opt,name=p999,proto3" json:"p999,omitempty"`
+	// What hedging buys.
+	Counterfactual *Counterfactual `protobuf:"bytes,8,opt,name=counterfactual,proto3" json:"counterfactual,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *MethodStatus) Reset() {
@@ -728,6 +730,218 @@ func (x *MethodStatus) GetP999() *durationpb.Duration {
 	return nil
 }
 
+func (x *MethodStatus) GetCounterfactual() *Counterfactual {
+	if x != nil {
+		return x.Counterfactual
+	}
+	return nil
+}
+
+// Counterfactual compares a method with itself without hedging, as measured on
+// calls that chance chose: observed ones, whose loser runs to its end, and ones
+// held out. Of calls counted while hedging was in force and latencies stayed what
+// they are.
+type Counterfactual struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Since the first of them.
+	Span *durationpb.Duration `protobuf:"bytes,1,opt,name=span,proto3" json:"span,omitempty"`
+	// That might be hedged.
+	Calls    uint64 `protobuf:"varint,2,opt,name=calls,proto3" json:"calls,omitempty"`
+	Observed uint64 `protobuf:"varint,3,opt,name=observed,proto3" json:"observed,omitempty"`
+	HeldOut  uint64 `protobuf:"varint,4,opt,name=held_out,json=heldOut,proto3" json:"held_out,omitempty"`
+	// What callers would wait without hedging; absent where not identified.
+	P99  *QuantileInterval `protobuf:"bytes,5,opt,name=p99,proto3" json:"p99,omitempty"`
+	P999 *QuantileInterval `protobuf:"bytes,6,opt,name=p999,proto3" json:"p999,omitempty"`
+	// What they do wait; absent where not identified.
+	HedgedP99  *durationpb.Duration `protobuf:"bytes,7,opt,name=hedged_p99,json=hedgedP99,proto3" json:"hedged_p99,omitempty"`
+	HedgedP999 *durationpb.Duration `protobuf:"bytes,8,opt,name=hedged_p999,json=hedgedP999,proto3" json:"hedged_p999,omitempty"`
+	// Share of the calls that take longer than `beyond` without a hedge which take
+	// less with one, and how far off that may be with 95% confidence; absent where
+	// not identified.
+	Efficacy    *float64             `protobuf:"fixed64,9,opt,name=efficacy,proto3,oneof" json:"efficacy,omitempty"`
+	EfficacyOff *float64             `protobuf:"fixed64,10,opt,name=efficacy_off,json=efficacyOff,proto3,oneof" json:"efficacy_off,omitempty"`
+	Beyond      *durationpb.Duration `protobuf:"bytes,11,opt,name=beyond,proto3" json:"beyond,omitempty"`
+	// For people: a sentence with these numbers.
+	Text          string `protobuf:"bytes,12,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Counterfactual) Reset() {
+	*x = Counterfactual{}
+	mi := &file_hedged_v1_admin_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Counterfactual) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Counterfactual) ProtoMessage() {}
+
+func (x *Counterfactual) ProtoReflect() protoreflect.Message {
+	mi := &file_hedged_v1_admin_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Counterfactual.ProtoReflect.Descriptor instead.
+func (*Counterfactual) Descriptor() ([]byte, []int) {
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Counterfactual) GetSpan() *durationpb.Duration {
+	if x != nil {
+		return x.Span
+	}
+	return nil
+}
+
+func (x *Counterfactual) GetCalls() uint64 {
+	if x != nil {
+		return x.Calls
+	}
+	return 0
+}
+
+func (x *Counterfactual) GetObserved() uint64 {
+	if x != nil {
+		return x.Observed
+	}
+	return 0
+}
+
+func (x *Counterfactual) GetHeldOut() uint64 {
+	if x != nil {
+		return x.HeldOut
+	}
+	return 0
+}
+
+func (x *Counterfactual) GetP99() *QuantileInterval {
+	if x != nil {
+		return x.P99
+	}
+	return nil
+}
+
+func (x *Counterfactual) GetP999() *QuantileInterval {
+	if x != nil {
+		return x.P999
+	}
+	return nil
+}
+
+func (x *Counterfactual) GetHedgedP99() *durationpb.Duration {
+	if x != nil {
+		return x.HedgedP99
+	}
+	return nil
+}
+
+func (x *Counterfactual) GetHedgedP999() *durationpb.Duration {
+	if x != nil {
+		return x.HedgedP999
+	}
+	return nil
+}
+
+func (x *Counterfactual) GetEfficacy() float64 {
+	if x != nil && x.Efficacy != nil {
+		return *x.Efficacy
+	}
+	return 0
+}
+
+func (x *Counterfactual) GetEfficacyOff() float64 {
+	if x != nil && x.EfficacyOff != nil {
+		return *x.EfficacyOff
+	}
+	return 0
+}
+
+func (x *Counterfactual) GetBeyond() *durationpb.Duration {
+	if x != nil {
+		return x.Beyond
+	}
+	return nil
+}
+
+func (x *Counterfactual) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+// QuantileInterval is a quantile and the bounds of its 95% confidence interval.
+type QuantileInterval struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Value         *durationpb.Duration   `protobuf:"bytes,1,opt,name=value,proto3" json:"value,omitempty"`
+	Low           *durationpb.Duration   `protobuf:"bytes,2,opt,name=low,proto3" json:"low,omitempty"`
+	High          *durationpb.Duration   `protobuf:"bytes,3,opt,name=high,proto3" json:"high,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuantileInterval) Reset() {
+	*x = QuantileInterval{}
+	mi := &file_hedged_v1_admin_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuantileInterval) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuantileInterval) ProtoMessage() {}
+
+func (x *QuantileInterval) ProtoReflect() protoreflect.Message {
+	mi := &file_hedged_v1_admin_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuantileInterval.ProtoReflect.Descriptor instead.
+func (*QuantileInterval) Descriptor() ([]byte, []int) {
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *QuantileInterval) GetValue() *durationpb.Duration {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *QuantileInterval) GetLow() *durationpb.Duration {
+	if x != nil {
+		return x.Low
+	}
+	return nil
+}
+
+func (x *QuantileInterval) GetHigh() *durationpb.Duration {
+	if x != nil {
+		return x.High
+	}
+	return nil
+}
+
 type ReplicaStatus struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Replica string                 `protobuf:"bytes,1,opt,name=replica,proto3" json:"replica,omitempty"`
@@ -743,7 +957,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_hedged_v1_admin_proto_msgTypes[9]
+	mi := &file_hedged_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -755,7 +969,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_hedged_v1_admin_proto_msgTypes[9]
+	mi := &file_hedged_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -768,7 +982,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReplicaStatus) GetReplica() string {
@@ -816,7 +1030,7 @@ type ListClientsRequest struct {
 
 func (x *ListClientsRequest) Reset() {
 	*x = ListClientsRequest{}
-	mi := &file_hedged_v1_admin_proto_msgTypes[10]
+	mi := &file_hedged_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -828,7 +1042,7 @@ func (x *ListClientsRequest) String() string {
 func (*ListClientsRequest) ProtoMessage() {}
 
 func (x *ListClientsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hedged_v1_admin_proto_msgTypes[10]
+	mi := &file_hedged_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -841,7 +1055,7 @@ func (x *ListClientsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClientsRequest.ProtoReflect.Descriptor instead.
 func (*ListClientsRequest) Descriptor() ([]byte, []int) {
-	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListClientsRequest) GetService() string {
@@ -860,7 +1074,7 @@ type ListClientsResponse struct {
 
 func (x *ListClientsResponse) Reset() {
 	*x = ListClientsResponse{}
-	mi := &file_hedged_v1_admin_proto_msgTypes[11]
+	mi := &file_hedged_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -872,7 +1086,7 @@ func (x *ListClientsResponse) String() string {
 func (*ListClientsResponse) ProtoMessage() {}
 
 func (x *ListClientsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hedged_v1_admin_proto_msgTypes[11]
+	mi := &file_hedged_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -885,7 +1099,7 @@ func (x *ListClientsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClientsResponse.ProtoReflect.Descriptor instead.
 func (*ListClientsResponse) Descriptor() ([]byte, []int) {
-	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListClientsResponse) GetClients() []*ClientStatus {
@@ -913,7 +1127,7 @@ type ClientStatus struct {
 
 func (x *ClientStatus) Reset() {
 	*x = ClientStatus{}
-	mi := &file_hedged_v1_admin_proto_msgTypes[12]
+	mi := &file_hedged_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -925,7 +1139,7 @@ func (x *ClientStatus) String() string {
 func (*ClientStatus) ProtoMessage() {}
 
 func (x *ClientStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_hedged_v1_admin_proto_msgTypes[12]
+	mi := &file_hedged_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -938,7 +1152,7 @@ func (x *ClientStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientStatus.ProtoReflect.Descriptor instead.
 func (*ClientStatus) Descriptor() ([]byte, []int) {
-	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ClientStatus) GetId() string {
@@ -1014,7 +1228,7 @@ type Subscription struct {
 
 func (x *Subscription) Reset() {
 	*x = Subscription{}
-	mi := &file_hedged_v1_admin_proto_msgTypes[13]
+	mi := &file_hedged_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1026,7 +1240,7 @@ func (x *Subscription) String() string {
 func (*Subscription) ProtoMessage() {}
 
 func (x *Subscription) ProtoReflect() protoreflect.Message {
-	mi := &file_hedged_v1_admin_proto_msgTypes[13]
+	mi := &file_hedged_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1039,7 +1253,7 @@ func (x *Subscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Subscription.ProtoReflect.Descriptor instead.
 func (*Subscription) Descriptor() ([]byte, []int) {
-	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Subscription) GetService() string {
@@ -1088,7 +1302,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_hedged_v1_admin_proto_msgTypes[14]
+	mi := &file_hedged_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1100,7 +1314,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hedged_v1_admin_proto_msgTypes[14]
+	mi := &file_hedged_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1113,7 +1327,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExplainRequest) GetService() string {
@@ -1143,7 +1357,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_hedged_v1_admin_proto_msgTypes[15]
+	mi := &file_hedged_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1155,7 +1369,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hedged_v1_admin_proto_msgTypes[15]
+	mi := &file_hedged_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1168,7 +1382,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ExplainResponse) GetService() *ServiceStatus {
@@ -1205,7 +1419,7 @@ type Guard struct {
 
 func (x *Guard) Reset() {
 	*x = Guard{}
-	mi := &file_hedged_v1_admin_proto_msgTypes[16]
+	mi := &file_hedged_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1431,7 @@ func (x *Guard) String() string {
 func (*Guard) ProtoMessage() {}
 
 func (x *Guard) ProtoReflect() protoreflect.Message {
-	mi := &file_hedged_v1_admin_proto_msgTypes[16]
+	mi := &file_hedged_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1444,7 @@ func (x *Guard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Guard.ProtoReflect.Descriptor instead.
 func (*Guard) Descriptor() ([]byte, []int) {
-	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Guard) GetCode() ReasonCode {
@@ -1278,7 +1492,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_hedged_v1_admin_proto_msgTypes[17]
+	mi := &file_hedged_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1290,7 +1504,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_hedged_v1_admin_proto_msgTypes[17]
+	mi := &file_hedged_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1303,7 +1517,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Change) GetAt() *timestamppb.Timestamp {
@@ -1385,7 +1599,7 @@ type Override struct {
 
 func (x *Override) Reset() {
 	*x = Override{}
-	mi := &file_hedged_v1_admin_proto_msgTypes[18]
+	mi := &file_hedged_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1397,7 +1611,7 @@ func (x *Override) String() string {
 func (*Override) ProtoMessage() {}
 
 func (x *Override) ProtoReflect() protoreflect.Message {
-	mi := &file_hedged_v1_admin_proto_msgTypes[18]
+	mi := &file_hedged_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1410,7 +1624,7 @@ func (x *Override) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Override.ProtoReflect.Descriptor instead.
 func (*Override) Descriptor() ([]byte, []int) {
-	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Override) GetMode() Mode {
@@ -1476,7 +1690,7 @@ type SetOverrideRequest struct {
 
 func (x *SetOverrideRequest) Reset() {
 	*x = SetOverrideRequest{}
-	mi := &file_hedged_v1_admin_proto_msgTypes[19]
+	mi := &file_hedged_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1488,7 +1702,7 @@ func (x *SetOverrideRequest) String() string {
 func (*SetOverrideRequest) ProtoMessage() {}
 
 func (x *SetOverrideRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hedged_v1_admin_proto_msgTypes[19]
+	mi := &file_hedged_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1501,7 +1715,7 @@ func (x *SetOverrideRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOverrideRequest.ProtoReflect.Descriptor instead.
 func (*SetOverrideRequest) Descriptor() ([]byte, []int) {
-	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SetOverrideRequest) GetScope() isSetOverrideRequest_Scope {
@@ -1568,7 +1782,7 @@ type SetOverrideResponse struct {
 
 func (x *SetOverrideResponse) Reset() {
 	*x = SetOverrideResponse{}
-	mi := &file_hedged_v1_admin_proto_msgTypes[20]
+	mi := &file_hedged_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1580,7 +1794,7 @@ func (x *SetOverrideResponse) String() string {
 func (*SetOverrideResponse) ProtoMessage() {}
 
 func (x *SetOverrideResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hedged_v1_admin_proto_msgTypes[20]
+	mi := &file_hedged_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1593,7 +1807,7 @@ func (x *SetOverrideResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOverrideResponse.ProtoReflect.Descriptor instead.
 func (*SetOverrideResponse) Descriptor() ([]byte, []int) {
-	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SetOverrideResponse) GetDurable() bool {
@@ -1629,7 +1843,7 @@ type GetHistoryRequest struct {
 
 func (x *GetHistoryRequest) Reset() {
 	*x = GetHistoryRequest{}
-	mi := &file_hedged_v1_admin_proto_msgTypes[21]
+	mi := &file_hedged_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1641,7 +1855,7 @@ func (x *GetHistoryRequest) String() string {
 func (*GetHistoryRequest) ProtoMessage() {}
 
 func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hedged_v1_admin_proto_msgTypes[21]
+	mi := &file_hedged_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1654,7 +1868,7 @@ func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHistoryRequest.ProtoReflect.Descriptor instead.
 func (*GetHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetHistoryRequest) GetService() string {
@@ -1680,7 +1894,7 @@ type GetHistoryResponse struct {
 
 func (x *GetHistoryResponse) Reset() {
 	*x = GetHistoryResponse{}
-	mi := &file_hedged_v1_admin_proto_msgTypes[22]
+	mi := &file_hedged_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +1906,7 @@ func (x *GetHistoryResponse) String() string {
 func (*GetHistoryResponse) ProtoMessage() {}
 
 func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hedged_v1_admin_proto_msgTypes[22]
+	mi := &file_hedged_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1705,7 +1919,7 @@ func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHistoryResponse.ProtoReflect.Descriptor instead.
 func (*GetHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetHistoryResponse) GetEntries() []*HistoryEntry {
@@ -1733,7 +1947,7 @@ type HistoryEntry struct {
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_hedged_v1_admin_proto_msgTypes[23]
+	mi := &file_hedged_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1745,7 +1959,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_hedged_v1_admin_proto_msgTypes[23]
+	mi := &file_hedged_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1758,7 +1972,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HistoryEntry) GetAt() *timestamppb.Timestamp {
@@ -1826,7 +2040,7 @@ type GetSeriesRequest struct {
 
 func (x *GetSeriesRequest) Reset() {
 	*x = GetSeriesRequest{}
-	mi := &file_hedged_v1_admin_proto_msgTypes[24]
+	mi := &file_hedged_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1838,7 +2052,7 @@ func (x *GetSeriesRequest) String() string {
 func (*GetSeriesRequest) ProtoMessage() {}
 
 func (x *GetSeriesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hedged_v1_admin_proto_msgTypes[24]
+	mi := &file_hedged_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1851,7 +2065,7 @@ func (x *GetSeriesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSeriesRequest.ProtoReflect.Descriptor instead.
 func (*GetSeriesRequest) Descriptor() ([]byte, []int) {
-	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetSeriesRequest) GetService() string {
@@ -1870,7 +2084,7 @@ type GetSeriesResponse struct {
 
 func (x *GetSeriesResponse) Reset() {
 	*x = GetSeriesResponse{}
-	mi := &file_hedged_v1_admin_proto_msgTypes[25]
+	mi := &file_hedged_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +2096,7 @@ func (x *GetSeriesResponse) String() string {
 func (*GetSeriesResponse) ProtoMessage() {}
 
 func (x *GetSeriesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hedged_v1_admin_proto_msgTypes[25]
+	mi := &file_hedged_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +2109,7 @@ func (x *GetSeriesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSeriesResponse.ProtoReflect.Descriptor instead.
 func (*GetSeriesResponse) Descriptor() ([]byte, []int) {
-	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetSeriesResponse) GetSeries() *Series {
@@ -1925,7 +2139,7 @@ type Series struct {
 
 func (x *Series) Reset() {
 	*x = Series{}
-	mi := &file_hedged_v1_admin_proto_msgTypes[26]
+	mi := &file_hedged_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1937,7 +2151,7 @@ func (x *Series) String() string {
 func (*Series) ProtoMessage() {}
 
 func (x *Series) ProtoReflect() protoreflect.Message {
-	mi := &file_hedged_v1_admin_proto_msgTypes[26]
+	mi := &file_hedged_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1950,7 +2164,7 @@ func (x *Series) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Series.ProtoReflect.Descriptor instead.
 func (*Series) Descriptor() ([]byte, []int) {
-	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Series) GetAtUnix() []int64 {
@@ -2007,7 +2221,7 @@ type MethodSeries struct {
 
 func (x *MethodSeries) Reset() {
 	*x = MethodSeries{}
-	mi := &file_hedged_v1_admin_proto_msgTypes[27]
+	mi := &file_hedged_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2019,7 +2233,7 @@ func (x *MethodSeries) String() string {
 func (*MethodSeries) ProtoMessage() {}
 
 func (x *MethodSeries) ProtoReflect() protoreflect.Message {
-	mi := &file_hedged_v1_admin_proto_msgTypes[27]
+	mi := &file_hedged_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2032,7 +2246,7 @@ func (x *MethodSeries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MethodSeries.ProtoReflect.Descriptor instead.
 func (*MethodSeries) Descriptor() ([]byte, []int) {
-	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *MethodSeries) GetDelaySeconds() []float32 {
@@ -2069,7 +2283,7 @@ type ServiceRecord struct {
 
 func (x *ServiceRecord) Reset() {
 	*x = ServiceRecord{}
-	mi := &file_hedged_v1_admin_proto_msgTypes[28]
+	mi := &file_hedged_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2081,7 +2295,7 @@ func (x *ServiceRecord) String() string {
 func (*ServiceRecord) ProtoMessage() {}
 
 func (x *ServiceRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_hedged_v1_admin_proto_msgTypes[28]
+	mi := &file_hedged_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2094,7 +2308,7 @@ func (x *ServiceRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceRecord.ProtoReflect.Descriptor instead.
 func (*ServiceRecord) Descriptor() ([]byte, []int) {
-	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_hedged_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ServiceRecord) GetPolicy() *ServicePolicy {
@@ -2180,7 +2394,7 @@ const file_hedged_v1_admin_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01B\r\n" +
 	"\v_extra_loadB\x10\n" +
-	"\x0e_eligible_rate\"\xb2\x02\n" +
+	"\x0e_eligible_rate\"\xf5\x02\n" +
 	"\fMethodStatus\x12\x16\n" +
 	"\x06method\x18\x01 \x01(\tR\x06method\x12/\n" +
 	"\x06policy\x18\x02 \x01(\v2\x17.hedged.v1.MethodPolicyR\x06policy\x12#\n" +
@@ -2188,7 +2402,30 @@ const file_hedged_v1_admin_proto_rawDesc = "" +
 	"\x03p50\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03p50\x12+\n" +
 	"\x03p95\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03p95\x12+\n" +
 	"\x03p99\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x03p99\x12-\n" +
-	"\x04p999\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04p999\"\xcf\x01\n" +
+	"\x04p999\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04p999\x12A\n" +
+	"\x0ecounterfactual\x18\b \x01(\v2\x19.hedged.v1.CounterfactualR\x0ecounterfactual\"\x90\x04\n" +
+	"\x0eCounterfactual\x12-\n" +
+	"\x04span\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04span\x12\x14\n" +
+	"\x05calls\x18\x02 \x01(\x04R\x05calls\x12\x1a\n" +
+	"\bobserved\x18\x03 \x01(\x04R\bobserved\x12\x19\n" +
+	"\bheld_out\x18\x04 \x01(\x04R\aheldOut\x12-\n" +
+	"\x03p99\x18\x05 \x01(\v2\x1b.hedged.v1.QuantileIntervalR\x03p99\x12/\n" +
+	"\x04p999\x18\x06 \x01(\v2\x1b.hedged.v1.QuantileIntervalR\x04p999\x128\n" +
+	"\n" +
+	"hedged_p99\x18\a \x01(\v2\x19.google.protobuf.DurationR\thedgedP99\x12:\n" +
+	"\vhedged_p999\x18\b \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"hedgedP999\x12\x1f\n" +
+	"\befficacy\x18\t \x01(\x01H\x00R\befficacy\x88\x01\x01\x12&\n" +
+	"\fefficacy_off\x18\n" +
+	" \x01(\x01H\x01R\vefficacyOff\x88\x01\x01\x121\n" +
+	"\x06beyond\x18\v \x01(\v2\x19.google.protobuf.DurationR\x06beyond\x12\x12\n" +
+	"\x04text\x18\f \x01(\tR\x04textB\v\n" +
+	"\t_efficacyB\x0f\n" +
+	"\r_efficacy_off\"\x9f\x01\n" +
+	"\x10QuantileInterval\x12/\n" +
+	"\x05value\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05value\x12+\n" +
+	"\x03low\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03low\x12-\n" +
+	"\x04high\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04high\"\xcf\x01\n" +
 	"\rReplicaStatus\x12\x18\n" +
 	"\areplica\x18\x01 \x01(\tR\areplica\x120\n" +
 	"\x06policy\x18\x02 \x01(\v2\x18.hedged.v1.ReplicaPolicyR\x06policy\x12\x18\n" +
@@ -2320,7 +2557,7 @@ func file_hedged_v1_admin_proto_rawDescGZIP() []byte {
 	return file_hedged_v1_admin_proto_rawDescData
 }
 
-var file_hedged_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_hedged_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_hedged_v1_admin_proto_goTypes = []any{
 	(*GetStatusRequest)(nil),      // 0: hedged.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),     // 1: hedged.v1.GetStatusResponse
@@ -2331,111 +2568,123 @@ var file_hedged_v1_admin_proto_goTypes = []any{
 	(*ServiceStatus)(nil),         // 6: hedged.v1.ServiceStatus
 	(*Load)(nil),                  // 7: hedged.v1.Load
 	(*MethodStatus)(nil),          // 8: hedged.v1.MethodStatus
-	(*ReplicaStatus)(nil),         // 9: hedged.v1.ReplicaStatus
-	(*ListClientsRequest)(nil),    // 10: hedged.v1.ListClientsRequest
-	(*ListClientsResponse)(nil),   // 11: hedged.v1.ListClientsResponse
-	(*ClientStatus)(nil),          // 12: hedged.v1.ClientStatus
-	(*Subscription)(nil),          // 13: hedged.v1.Subscription
-	(*ExplainRequest)(nil),        // 14: hedged.v1.ExplainRequest
-	(*ExplainResponse)(nil),       // 15: hedged.v1.ExplainResponse
-	(*Guard)(nil),                 // 16: hedged.v1.Guard
-	(*Change)(nil),                // 17: hedged.v1.Change
-	(*Override)(nil),              // 18: hedged.v1.Override
-	(*SetOverrideRequest)(nil),    // 19: hedged.v1.SetOverrideRequest
-	(*SetOverrideResponse)(nil),   // 20: hedged.v1.SetOverrideResponse
-	(*GetHistoryRequest)(nil),     // 21: hedged.v1.GetHistoryRequest
-	(*GetHistoryResponse)(nil),    // 22: hedged.v1.GetHistoryResponse
-	(*HistoryEntry)(nil),          // 23: hedged.v1.HistoryEntry
-	(*GetSeriesRequest)(nil),      // 24: hedged.v1.GetSeriesRequest
-	(*GetSeriesResponse)(nil),     // 25: hedged.v1.GetSeriesResponse
-	(*Series)(nil),                // 26: hedged.v1.Series
-	(*MethodSeries)(nil),          // 27: hedged.v1.MethodSeries
-	(*ServiceRecord)(nil),         // 28: hedged.v1.ServiceRecord
-	nil,                           // 29: hedged.v1.Load.SuppressedEntry
-	nil,                           // 30: hedged.v1.Series.MethodsEntry
-	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
-	(*ServicePolicy)(nil),         // 33: hedged.v1.ServicePolicy
-	(*MethodPolicy)(nil),          // 34: hedged.v1.MethodPolicy
-	(*ReplicaPolicy)(nil),         // 35: hedged.v1.ReplicaPolicy
-	(*Generation)(nil),            // 36: hedged.v1.Generation
-	(ReasonCode)(0),               // 37: hedged.v1.ReasonCode
-	(Mode)(0),                     // 38: hedged.v1.Mode
+	(*Counterfactual)(nil),        // 9: hedged.v1.Counterfactual
+	(*QuantileInterval)(nil),      // 10: hedged.v1.QuantileInterval
+	(*ReplicaStatus)(nil),         // 11: hedged.v1.ReplicaStatus
+	(*ListClientsRequest)(nil),    // 12: hedged.v1.ListClientsRequest
+	(*ListClientsResponse)(nil),   // 13: hedged.v1.ListClientsResponse
+	(*ClientStatus)(nil),          // 14: hedged.v1.ClientStatus
+	(*Subscription)(nil),          // 15: hedged.v1.Subscription
+	(*ExplainRequest)(nil),        // 16: hedged.v1.ExplainRequest
+	(*ExplainResponse)(nil),       // 17: hedged.v1.ExplainResponse
+	(*Guard)(nil),                 // 18: hedged.v1.Guard
+	(*Change)(nil),                // 19: hedged.v1.Change
+	(*Override)(nil),              // 20: hedged.v1.Override
+	(*SetOverrideRequest)(nil),    // 21: hedged.v1.SetOverrideRequest
+	(*SetOverrideResponse)(nil),   // 22: hedged.v1.SetOverrideResponse
+	(*GetHistoryRequest)(nil),     // 23: hedged.v1.GetHistoryRequest
+	(*GetHistoryResponse)(nil),    // 24: hedged.v1.GetHistoryResponse
+	(*HistoryEntry)(nil),          // 25: hedged.v1.HistoryEntry
+	(*GetSeriesRequest)(nil),      // 26: hedged.v1.GetSeriesRequest
+	(*GetSeriesResponse)(nil),     // 27: hedged.v1.GetSeriesResponse
+	(*Series)(nil),                // 28: hedged.v1.Series
+	(*MethodSeries)(nil),          // 29: hedged.v1.MethodSeries
+	(*ServiceRecord)(nil),         // 30: hedged.v1.ServiceRecord
+	nil,                           // 31: hedged.v1.Load.SuppressedEntry
+	nil,                           // 32: hedged.v1.Series.MethodsEntry
+	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
+	(*ServicePolicy)(nil),         // 35: hedged.v1.ServicePolicy
+	(*MethodPolicy)(nil),          // 36: hedged.v1.MethodPolicy
+	(*ReplicaPolicy)(nil),         // 37: hedged.v1.ReplicaPolicy
+	(*Generation)(nil),            // 38: hedged.v1.Generation
+	(ReasonCode)(0),               // 39: hedged.v1.ReasonCode
+	(Mode)(0),                     // 40: hedged.v1.Mode
 }
 var file_hedged_v1_admin_proto_depIdxs = []int32{
-	31, // 0: hedged.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
-	18, // 1: hedged.v1.GetStatusResponse.all_override:type_name -> hedged.v1.Override
-	31, // 2: hedged.v1.GetStatusResponse.config_loaded_at:type_name -> google.protobuf.Timestamp
+	33, // 0: hedged.v1.GetStatusResponse.started_at:type_name -> google.protobuf.Timestamp
+	20, // 1: hedged.v1.GetStatusResponse.all_override:type_name -> hedged.v1.Override
+	33, // 2: hedged.v1.GetStatusResponse.config_loaded_at:type_name -> google.protobuf.Timestamp
 	6,  // 3: hedged.v1.ListServicesResponse.services:type_name -> hedged.v1.ServiceStatus
-	32, // 4: hedged.v1.WatchServicesRequest.min_interval:type_name -> google.protobuf.Duration
+	34, // 4: hedged.v1.WatchServicesRequest.min_interval:type_name -> google.protobuf.Duration
 	6,  // 5: hedged.v1.WatchServicesResponse.services:type_name -> hedged.v1.ServiceStatus
-	33, // 6: hedged.v1.ServiceStatus.policy:type_name -> hedged.v1.ServicePolicy
+	35, // 6: hedged.v1.ServiceStatus.policy:type_name -> hedged.v1.ServicePolicy
 	7,  // 7: hedged.v1.ServiceStatus.load:type_name -> hedged.v1.Load
 	8,  // 8: hedged.v1.ServiceStatus.methods:type_name -> hedged.v1.MethodStatus
-	9,  // 9: hedged.v1.ServiceStatus.replicas:type_name -> hedged.v1.ReplicaStatus
-	18, // 10: hedged.v1.ServiceStatus.override:type_name -> hedged.v1.Override
-	32, // 11: hedged.v1.Load.window:type_name -> google.protobuf.Duration
-	29, // 12: hedged.v1.Load.suppressed:type_name -> hedged.v1.Load.SuppressedEntry
-	32, // 13: hedged.v1.Load.server_wasted:type_name -> google.protobuf.Duration
-	34, // 14: hedged.v1.MethodStatus.policy:type_name -> hedged.v1.MethodPolicy
+	11, // 9: hedged.v1.ServiceStatus.replicas:type_name -> hedged.v1.ReplicaStatus
+	20, // 10: hedged.v1.ServiceStatus.override:type_name -> hedged.v1.Override
+	34, // 11: hedged.v1.Load.window:type_name -> google.protobuf.Duration
+	31, // 12: hedged.v1.Load.suppressed:type_name -> hedged.v1.Load.SuppressedEntry
+	34, // 13: hedged.v1.Load.server_wasted:type_name -> google.protobuf.Duration
+	36, // 14: hedged.v1.MethodStatus.policy:type_name -> hedged.v1.MethodPolicy
 	7,  // 15: hedged.v1.MethodStatus.load:type_name -> hedged.v1.Load
-	32, // 16: hedged.v1.MethodStatus.p50:type_name -> google.protobuf.Duration
-	32, // 17: hedged.v1.MethodStatus.p95:type_name -> google.protobuf.Duration
-	32, // 18: hedged.v1.MethodStatus.p99:type_name -> google.protobuf.Duration
-	32, // 19: hedged.v1.MethodStatus.p999:type_name -> google.protobuf.Duration
-	35, // 20: hedged.v1.ReplicaStatus.policy:type_name -> hedged.v1.ReplicaPolicy
-	32, // 21: hedged.v1.ReplicaStatus.p50:type_name -> google.protobuf.Duration
-	32, // 22: hedged.v1.ReplicaStatus.p95:type_name -> google.protobuf.Duration
-	12, // 23: hedged.v1.ListClientsResponse.clients:type_name -> hedged.v1.ClientStatus
-	13, // 24: hedged.v1.ClientStatus.subscriptions:type_name -> hedged.v1.Subscription
-	32, // 25: hedged.v1.ClientStatus.report_age:type_name -> google.protobuf.Duration
-	36, // 26: hedged.v1.Subscription.generation:type_name -> hedged.v1.Generation
-	6,  // 27: hedged.v1.ExplainResponse.service:type_name -> hedged.v1.ServiceStatus
-	16, // 28: hedged.v1.ExplainResponse.guards:type_name -> hedged.v1.Guard
-	17, // 29: hedged.v1.ExplainResponse.changes:type_name -> hedged.v1.Change
-	37, // 30: hedged.v1.Guard.code:type_name -> hedged.v1.ReasonCode
-	31, // 31: hedged.v1.Change.at:type_name -> google.protobuf.Timestamp
-	36, // 32: hedged.v1.Change.generation:type_name -> hedged.v1.Generation
-	32, // 33: hedged.v1.Change.delay_before:type_name -> google.protobuf.Duration
-	32, // 34: hedged.v1.Change.delay_after:type_name -> google.protobuf.Duration
-	38, // 35: hedged.v1.Change.mode:type_name -> hedged.v1.Mode
-	37, // 36: hedged.v1.Change.reason_code:type_name -> hedged.v1.ReasonCode
-	38, // 37: hedged.v1.Override.mode:type_name -> hedged.v1.Mode
-	31, // 38: hedged.v1.Override.set_at:type_name -> google.protobuf.Timestamp
-	32, // 39: hedged.v1.Override.lifetime:type_name -> google.protobuf.Duration
-	31, // 40: hedged.v1.Override.expires_at:type_name -> google.protobuf.Timestamp
-	18, // 41: hedged.v1.SetOverrideRequest.override:type_name -> hedged.v1.Override
-	23, // 42: hedged.v1.GetHistoryResponse.entries:type_name -> hedged.v1.HistoryEntry
-	31, // 43: hedged.v1.HistoryEntry.at:type_name -> google.protobuf.Timestamp
-	18, // 44: hedged.v1.HistoryEntry.override:type_name -> hedged.v1.Override
-	17, // 45: hedged.v1.HistoryEntry.change:type_name -> hedged.v1.Change
-	26, // 46: hedged.v1.GetSeriesResponse.series:type_name -> hedged.v1.Series
-	30, // 47: hedged.v1.Series.methods:type_name -> hedged.v1.Series.MethodsEntry
-	33, // 48: hedged.v1.ServiceRecord.policy:type_name -> hedged.v1.ServicePolicy
-	17, // 49: hedged.v1.ServiceRecord.changes:type_name -> hedged.v1.Change
-	26, // 50: hedged.v1.ServiceRecord.series:type_name -> hedged.v1.Series
-	27, // 51: hedged.v1.Series.MethodsEntry.value:type_name -> hedged.v1.MethodSeries
-	0,  // 52: hedged.v1.AdminService.GetStatus:input_type -> hedged.v1.GetStatusRequest
-	2,  // 53: hedged.v1.AdminService.ListServices:input_type -> hedged.v1.ListServicesRequest
-	4,  // 54: hedged.v1.AdminService.WatchServices:input_type -> hedged.v1.WatchServicesRequest
-	10, // 55: hedged.v1.AdminService.ListClients:input_type -> hedged.v1.ListClientsRequest
-	14, // 56: hedged.v1.AdminService.Explain:input_type -> hedged.v1.ExplainRequest
-	19, // 57: hedged.v1.AdminService.SetOverride:input_type -> hedged.v1.SetOverrideRequest
-	21, // 58: hedged.v1.AdminService.GetHistory:input_type -> hedged.v1.GetHistoryRequest
-	24, // 59: hedged.v1.AdminService.GetSeries:input_type -> hedged.v1.GetSeriesRequest
-	1,  // 60: hedged.v1.AdminService.GetStatus:output_type -> hedged.v1.GetStatusResponse
-	3,  // 61: hedged.v1.AdminService.ListServices:output_type -> hedged.v1.ListServicesResponse
-	5,  // 62: hedged.v1.AdminService.WatchServices:output_type -> hedged.v1.WatchServicesResponse
-	11, // 63: hedged.v1.AdminService.ListClients:output_type -> hedged.v1.ListClientsResponse
-	15, // 64: hedged.v1.AdminService.Explain:output_type -> hedged.v1.ExplainResponse
-	20, // 65: hedged.v1.AdminService.SetOverride:output_type -> hedged.v1.SetOverrideResponse
-	22, // 66: hedged.v1.AdminService.GetHistory:output_type -> hedged.v1.GetHistoryResponse
-	25, // 67: hedged.v1.AdminService.GetSeries:output_type -> hedged.v1.GetSeriesResponse
-	60, // [60:68] is the sub-list for method output_type
-	52, // [52:60] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	34, // 16: hedged.v1.MethodStatus.p50:type_name -> google.protobuf.Duration
+	34, // 17: hedged.v1.MethodStatus.p95:type_name -> google.protobuf.Duration
+	34, // 18: hedged.v1.MethodStatus.p99:type_name -> google.protobuf.Duration
+	34, // 19: hedged.v1.MethodStatus.p999:type_name -> google.protobuf.Duration
+	9,  // 20: hedged.v1.MethodStatus.counterfactual:type_name -> hedged.v1.Counterfactual
+	34, // 21: hedged.v1.Counterfactual.span:type_name -> google.protobuf.Duration
+	10, // 22: hedged.v1.Counterfactual.p99:type_name -> hedged.v1.QuantileInterval
+	10, // 23: hedged.v1.Counterfactual.p999:type_name -> hedged.v1.QuantileInterval
+	34, // 24: hedged.v1.Counterfactual.hedged_p99:type_name -> google.protobuf.Duration
+	34, // 25: hedged.v1.Counterfactual.hedged_p999:type_name -> google.protobuf.Duration
+	34, // 26: hedged.v1.Counterfactual.beyond:type_name -> google.protobuf.Duration
+	34, // 27: hedged.v1.QuantileInterval.value:type_name -> google.protobuf.Duration
+	34, // 28: hedged.v1.QuantileInterval.low:type_name -> google.protobuf.Duration
+	34, // 29: hedged.v1.QuantileInterval.high:type_name -> google.protobuf.Duration
+	37, // 30: hedged.v1.ReplicaStatus.policy:type_name -> hedged.v1.ReplicaPolicy
+	34, // 31: hedged.v1.ReplicaStatus.p50:type_name -> google.protobuf.Duration
+	34, // 32: hedged.v1.ReplicaStatus.p95:type_name -> google.protobuf.Duration
+	14, // 33: hedged.v1.ListClientsResponse.clients:type_name -> hedged.v1.ClientStatus
+	15, // 34: hedged.v1.ClientStatus.subscriptions:type_name -> hedged.v1.Subscription
+	34, // 35: hedged.v1.ClientStatus.report_age:type_name -> google.protobuf.Duration
+	38, // 36: hedged.v1.Subscription.generation:type_name -> hedged.v1.Generation
+	6,  // 37: hedged.v1.ExplainResponse.service:type_name -> hedged.v1.ServiceStatus
+	18, // 38: hedged.v1.ExplainResponse.guards:type_name -> hedged.v1.Guard
+	19, // 39: hedged.v1.ExplainResponse.changes:type_name -> hedged.v1.Change
+	39, // 40: hedged.v1.Guard.code:type_name -> hedged.v1.ReasonCode
+	33, // 41: hedged.v1.Change.at:type_name -> google.protobuf.Timestamp
+	38, // 42: hedged.v1.Change.generation:type_name -> hedged.v1.Generation
+	34, // 43: hedged.v1.Change.delay_before:type_name -> google.protobuf.Duration
+	34, // 44: hedged.v1.Change.delay_after:type_name -> google.protobuf.Duration
+	40, // 45: hedged.v1.Change.mode:type_name -> hedged.v1.Mode
+	39, // 46: hedged.v1.Change.reason_code:type_name -> hedged.v1.ReasonCode
+	40, // 47: hedged.v1.Override.mode:type_name -> hedged.v1.Mode
+	33, // 48: hedged.v1.Override.set_at:type_name -> google.protobuf.Timestamp
+	34, // 49: hedged.v1.Override.lifetime:type_name -> google.protobuf.Duration
+	33, // 50: hedged.v1.Override.expires_at:type_name -> google.protobuf.Timestamp
+	20, // 51: hedged.v1.SetOverrideRequest.override:type_name -> hedged.v1.Override
+	25, // 52: hedged.v1.GetHistoryResponse.entries:type_name -> hedged.v1.HistoryEntry
+	33, // 53: hedged.v1.HistoryEntry.at:type_name -> google.protobuf.Timestamp
+	20, // 54: hedged.v1.HistoryEntry.override:type_name -> hedged.v1.Override
+	19, // 55: hedged.v1.HistoryEntry.change:type_name -> hedged.v1.Change
+	28, // 56: hedged.v1.GetSeriesResponse.series:type_name -> hedged.v1.Series
+	32, // 57: hedged.v1.Series.methods:type_name -> hedged.v1.Series.MethodsEntry
+	35, // 58: hedged.v1.ServiceRecord.policy:type_name -> hedged.v1.ServicePolicy
+	19, // 59: hedged.v1.ServiceRecord.changes:type_name -> hedged.v1.Change
+	28, // 60: hedged.v1.ServiceRecord.series:type_name -> hedged.v1.Series
+	29, // 61: hedged.v1.Series.MethodsEntry.value:type_name -> hedged.v1.MethodSeries
+	0,  // 62: hedged.v1.AdminService.GetStatus:input_type -> hedged.v1.GetStatusRequest
+	2,  // 63: hedged.v1.AdminService.ListServices:input_type -> hedged.v1.ListServicesRequest
+	4,  // 64: hedged.v1.AdminService.WatchServices:input_type -> hedged.v1.WatchServicesRequest
+	12, // 65: hedged.v1.AdminService.ListClients:input_type -> hedged.v1.ListClientsRequest
+	16, // 66: hedged.v1.AdminService.Explain:input_type -> hedged.v1.ExplainRequest
+	21, // 67: hedged.v1.AdminService.SetOverride:input_type -> hedged.v1.SetOverrideRequest
+	23, // 68: hedged.v1.AdminService.GetHistory:input_type -> hedged.v1.GetHistoryRequest
+	26, // 69: hedged.v1.AdminService.GetSeries:input_type -> hedged.v1.GetSeriesRequest
+	1,  // 70: hedged.v1.AdminService.GetStatus:output_type -> hedged.v1.GetStatusResponse
+	3,  // 71: hedged.v1.AdminService.ListServices:output_type -> hedged.v1.ListServicesResponse
+	5,  // 72: hedged.v1.AdminService.WatchServices:output_type -> hedged.v1.WatchServicesResponse
+	13, // 73: hedged.v1.AdminService.ListClients:output_type -> hedged.v1.ListClientsResponse
+	17, // 74: hedged.v1.AdminService.Explain:output_type -> hedged.v1.ExplainResponse
+	22, // 75: hedged.v1.AdminService.SetOverride:output_type -> hedged.v1.SetOverrideResponse
+	24, // 76: hedged.v1.AdminService.GetHistory:output_type -> hedged.v1.GetHistoryResponse
+	27, // 77: hedged.v1.AdminService.GetSeries:output_type -> hedged.v1.GetSeriesResponse
+	70, // [70:78] is the sub-list for method output_type
+	62, // [62:70] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_hedged_v1_admin_proto_init() }
@@ -2445,12 +2694,13 @@ func file_hedged_v1_admin_proto_init() {
 	}
 	file_hedged_v1_policy_proto_init()
 	file_hedged_v1_admin_proto_msgTypes[7].OneofWrappers = []any{}
-	file_hedged_v1_admin_proto_msgTypes[18].OneofWrappers = []any{}
-	file_hedged_v1_admin_proto_msgTypes[19].OneofWrappers = []any{
+	file_hedged_v1_admin_proto_msgTypes[9].OneofWrappers = []any{}
+	file_hedged_v1_admin_proto_msgTypes[20].OneofWrappers = []any{}
+	file_hedged_v1_admin_proto_msgTypes[21].OneofWrappers = []any{
 		(*SetOverrideRequest_Service)(nil),
 		(*SetOverrideRequest_All)(nil),
 	}
-	file_hedged_v1_admin_proto_msgTypes[23].OneofWrappers = []any{
+	file_hedged_v1_admin_proto_msgTypes[25].OneofWrappers = []any{
 		(*HistoryEntry_Override)(nil),
 		(*HistoryEntry_Change)(nil),
 	}
@@ -2460,7 +2710,7 @@ func file_hedged_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hedged_v1_admin_proto_rawDesc), len(file_hedged_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

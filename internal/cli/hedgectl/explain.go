@@ -31,19 +31,24 @@ with its numbers, the one that decided, and the latest changes.`,
 				if err != nil {
 					return err
 				}
-				return o.print(r, func(w io.Writer) { writeExplanation(w, r) })
+				return o.print(r, func(w io.Writer) { writeExplanation(w, r, first(args[1:])) })
 			})
 		},
 	}
 }
 
-func writeExplanation(w io.Writer, r *hedgedv1.ExplainResponse) {
+func writeExplanation(w io.Writer, r *hedgedv1.ExplainResponse, about string) {
 	s := r.GetService()
 	fmt.Fprintf(w, "%s is %s: %s\n", s.GetName(), modeName(s.GetPolicy().GetMode()), decided(r))
 	if o := s.GetOverride(); o != nil {
 		fmt.Fprintf(w, "An operator's word: %s\n", said(o))
 	}
 	writeLoad(w, s)
+	for _, m := range s.GetMethods() {
+		if text := m.GetCounterfactual().GetText(); text != "" && (about == "" || m.GetMethod() == about) {
+			fmt.Fprintf(w, "%s: %s.\n", m.GetMethod(), text)
+		}
+	}
 	b := s.GetPolicy().GetBudget()
 	fmt.Fprintf(w, "Budget of each client: %.3g hedges per call, burst %.3g, %.3g to start with. Generation %s.\n\n",
 		b.GetRatio(), b.GetBurst(), b.GetStart(), generation(s.GetPolicy().GetGeneration(), 0))

@@ -140,15 +140,34 @@ func writeServices(w io.Writer, services []*hedgedv1.ServiceStatus) {
 
 func writeMethods(w io.Writer, services []*hedgedv1.ServiceStatus) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	rows := rows{w: w, t: t, header: "SERVICE\tMETHOD\tDELAY\tEXTRA LOAD\tELIGIBLE\tCALLS\tWINS\tP50\tP99\tP99.9"}
+	rows := rows{w: w, t: t, header: "SERVICE\tMETHOD\tDELAY\tEXTRA LOAD\tELIGIBLE\tCALLS\tWINS\tP50\tP99\tP99.9\tHEDGED P99.9\tRESCUED"}
 	for _, s := range services {
 		for _, m := range s.GetMethods() {
-			rows.add("%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s", s.GetName(), m.GetMethod(), delay(m.GetPolicy().GetDelay()),
+			c := m.GetCounterfactual()
+			rows.add("%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s", s.GetName(), m.GetMethod(), delay(m.GetPolicy().GetDelay()),
 				percent(m.GetLoad().ExtraLoad), percent(m.GetLoad().EligibleRate), m.GetLoad().GetCalls(), m.GetLoad().GetWins(),
-				latency(m.GetP50()), latency(m.GetP99()), latency(m.GetP999()))
+				latency(m.GetP50()), latency(unhedged(m.GetP99(), c.GetP99())), latency(unhedged(m.GetP999(), c.GetP999())),
+				latency(c.GetHedgedP999()), rescued(c))
 		}
 	}
 	t.Flush()
+}
+
+// unhedged prefers what was measured on calls that chance chose to what follows
+// from the lengths of cancelled attempts, were copies independent.
+func unhedged(estimated *durationpb.Duration, chosen *hedgedv1.QuantileInterval) *durationpb.Duration {
+	if chosen != nil {
+		return chosen.GetValue()
+	}
+	return estimated
+}
+
+// rescued is the share of slow calls that hedges make quicker, and its error.
+func rescued(c *hedgedv1.Counterfactual) string {
+	if c == nil || c.Efficacy == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%s +- %.2g", percent(c.Efficacy), 100*c.GetEfficacyOff())
 }
 
 // writeReplicas shows the replicas of one service, and of several only those

@@ -33,7 +33,14 @@ func exampleService(name string, replicas ...*hedgedv1.ReplicaStatus) *hedgedv1.
 			Budget: &hedgedv1.Budget{Ratio: .046, Burst: 50, Start: 15},
 			Reason: &hedgedv1.Reason{Code: hedgedv1.ReasonCode_REASON_CODE_TRACKING, Text: "as measured"},
 		},
-		Methods: []*hedgedv1.MethodStatus{{Method: "/a.B/C", Policy: delay, Load: load, P50: durationpb.New(450 * time.Microsecond)}},
+		Methods: []*hedgedv1.MethodStatus{{
+			Method: "/a.B/C", Policy: delay, Load: load, P50: durationpb.New(450 * time.Microsecond), P999: durationpb.New(900 * time.Millisecond),
+			Counterfactual: &hedgedv1.Counterfactual{
+				P999:       &hedgedv1.QuantileInterval{Value: durationpb.New(1012 * time.Millisecond)},
+				HedgedP999: durationpb.New(28700 * time.Microsecond),
+				Efficacy:   new(.98), EfficacyOff: new(.015), Text: "without hedging p99.9 would be 1012 ms",
+			},
+		}},
 	}
 }
 
@@ -65,7 +72,7 @@ func TestStatusTable(t *testing.T) {
 		"ALL SERVICES: off, said an operator",
 		"default/users active 4.5% 5.0% 5.0% 1000 2 2, 1 out active at 5.0%, said ann: trial",
 		"default/orders active 4.5% 5.0% 5.0% 1000 2 0 as measured",
-		"default/users /a.B/C 15.0 ms 4.5% 5.0% 1000 40 0.450 ms - -",
+		"default/users /a.B/C 15.0 ms 4.5% 5.0% 1000 40 0.450 ms - 1012 ms 28.7 ms 98.0% +- 1.5",
 		"default/users b probation 2.0% 0 - - slow",
 		"default/orders checkout 6.9 behind - 0.1.0",
 		"default/users checkout 3 current - 0.1.0",
@@ -96,13 +103,14 @@ func TestExplanation(t *testing.T) {
 	}
 	r.Service.Load.ServerAttempts, r.Service.Load.ServerHedges = 1040, 44
 	var b bytes.Buffer
-	writeExplanation(&b, r)
+	writeExplanation(&b, r, "")
 	for _, want := range []string{
 		"default/users is active: as measured",
 		"Extra load 4.5% of 5.0% in the last 10s: of 1000 calls 1000 may be hedged and 50 outlived the delay; 45 hedges, 40 won.",
 		"Servers counted 44 hedges among 1040 attempts, and 0 attempts cancelled.",
 		"Outlived it and not hedged, by reason: budget 3, replica 2.",
 		"tracking yes /a.B/C p95 of 1,000 calls",
+		"/a.B/C: without hedging p99.9 would be 1012 ms.",
 	} {
 		if !slices.Contains(fields(b.String()), want) {
 			t.Errorf("want the line %q in\n%s", want, &b)
