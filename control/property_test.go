@@ -33,7 +33,7 @@ func anyReport(t *rapid.T) *report.Report {
 			Calls: count.Draw(t, "calls"), Safe: count.Draw(t, "safe"), Eligible: count.Draw(t, "eligible"),
 			Hedges: count.Draw(t, "hedges"), Wins: count.Draw(t, "wins"), Failures: count.Draw(t, "failures"),
 			Replicas: map[string]*report.Replica{},
-			Served:   report.Served{Attempts: count.Draw(t, "attempts"), Wasted: time.Duration(latency.Draw(t, "wasted"))},
+			Served:   report.Served{Attempts: count.Draw(t, "attempts"), Cancelled: count.Draw(t, "cancelled"), Wasted: time.Duration(latency.Draw(t, "wasted"))},
 		}
 		for range rapid.IntRange(0, 3).Draw(t, "replicas") {
 			rep := &report.Replica{Failed: count.Draw(t, "failed")}

@@ -42,6 +42,7 @@ type Service struct {
 	clients   map[client]*clientState
 
 	crowding   crowding
+	costly     costly
 	budget     policy.Budget  // burst and start, kept against jitter
 	inForce    *policy.Policy // the last that was to be published; nil: none
 	generation policy.Generation
@@ -123,6 +124,7 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 	if r.Source.Kind == report.Server {
 		for name, from := range r.Methods {
 			t := tally{served: from.Served}
+			s.costly.addServed(from.Served)
 			total.add(&t)
 			if m := s.methods[name]; m != nil {
 				m.counts.at(now).add(&t)
@@ -158,6 +160,8 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 				break
 			}
 			t.ended += seen.Primary.Count()
+			s.costly.addWaited(&seen.Primary.Censored)
+			s.costly.addWaited(&seen.Hedge.Censored)
 			// The trickle of a replica in probation must not set the delay of the
 			// others; that its calls are eligible shows in the counts.
 			if m != nil && !thaws && !s.probation.excludes(replica) {
@@ -272,7 +276,13 @@ func (s *Service) Tick(now time.Time) Decision {
 	s.probation.tick(now, s.cfg.ProbationCap, rate)
 	_, serving := s.probation.census()
 	target := s.target()
-	s.budget = nextBudget(s.budget, target, window, len(s.clients), s.life(now), crowding)
+	burstCrowding := crowding
+	isCostly, costlyText := s.costly.decide(now, crowding)
+	if isCostly {
+		target *= costlyShare
+		burstCrowding = min(crowding, costlyCrowding)
+	}
+	s.budget = nextBudget(s.budget, target, window, len(s.clients), s.life(now), burstCrowding)
 
 	fallback := policy.Method{
 		Delay:       s.cfg.DefaultDelay,
@@ -313,7 +323,7 @@ func (s *Service) Tick(now time.Time) Decision {
 		byMethod = append(byMethod, guards...)
 		decided[m.Reason.Code]++
 	}
-	guards := s.guards(window, serving, decided)
+	guards := s.guards(window, serving, decided, isCostly, costlyText)
 	p.Mode = s.mode()
 	for i := range guards {
 		if guards[i].Decided {
@@ -334,7 +344,7 @@ func (s *Service) Tick(now time.Time) Decision {
 
 // guards asks the guards of the service in their order, the last of which
 // decided; decided counts the methods by what decided them.
-func (s *Service) guards(window tally, serving int, decided map[policy.ReasonCode]int) []Guard {
+func (s *Service) guards(window tally, serving int, decided map[policy.ReasonCode]int, isCostly bool, costlyText string) []Guard {
 	guards := make([]Guard, 0, 8)
 	ask := func(code policy.ReasonCode, yes bool, text string) bool {
 		guards = append(guards, Guard{Code: code, Decided: yes, Text: text})
@@ -371,6 +381,9 @@ func (s *Service) guards(window tally, serving int, decided map[policy.ReasonCod
 	}
 	if ask(policy.ReasonFreeze, none(policy.ReasonFreeze),
 		fmt.Sprintf("of %d of %d methods every call is slow", decided[policy.ReasonFreeze], len(s.methods))) {
+		return guards
+	}
+	if ask(policy.ReasonCostly, isCostly, costlyText) {
 		return guards
 	}
 	if ask(policy.ReasonShared, none(policy.ReasonShared),

@@ -17,11 +17,12 @@ const (
 	ReasonTracking                         // normal: the delay follows the latency
 	ReasonFreeze                           // nearly every call outlives the delay: no copy is quicker
 	ReasonShared                           // what is slow is slow on every copy: hedges rescue nothing
+	ReasonCostly                           // servers finish what was cancelled while calls queue: half the target is spent
 	numReasonCodes
 )
 
 var reasonNames = [numReasonCodes]string{
-	"unknown", "override", "not_configured", "no_data", "too_few_replicas", "failing", "tracking", "freeze", "shared",
+	"unknown", "override", "not_configured", "no_data", "too_few_replicas", "failing", "tracking", "freeze", "shared", "costly",
 }
 
 // String returns the code in snake case.

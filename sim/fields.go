@@ -305,3 +305,9 @@ func (p *parser) daemon() error {
 	p.change(func(w *World) { w.daemonDown = how == 1 })
 	return nil
 }
+
+func (p *parser) servers() error {
+	how, err := p.choice("state", "report", "silent")
+	p.s.silent = how == 1
+	return err
+}

@@ -28,6 +28,8 @@ type ours struct {
 	names   []string // of replicas
 	methods []string
 
+	servedAt time.Duration // when replicas report next
+
 	byNumber map[int32]*oursClient
 	messages []message // on their way; used again
 	free     []int32
@@ -147,6 +149,7 @@ func (l *ours) regularTick() {
 			c.agent.(*oursClient).resend()
 		}
 	}
+	l.reportServed()
 	l.tick()
 }
 

@@ -75,6 +75,7 @@ func init() {
 		{name: "freeze", changes: true, set: (*parser).freeze},
 		{name: "fail", changes: true, set: (*parser).fail},
 		{name: "reports", set: (*parser).reports},
+		{name: "servers", set: (*parser).servers},
 		{name: "liars", set: (*parser).liars},
 		{name: "push", set: func(p *parser) error { return p.time("time", &p.s.push, 0, 10*time.Second) }},
 		{name: "daemon", changes: true, set: (*parser).daemon},

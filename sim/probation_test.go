@@ -6,10 +6,12 @@ import (
 )
 
 // queues is a world of replicas that queue, as busy as that.
+// Their servers are silent: what costly hedges change about a world of three seeds is
+// more than what probation may.
 func queues(t testing.TB, replicas int, busy float64, routing, more string) *Scenario {
 	t.Helper()
 	rate := float64(replicas) * busy / .0164872 // the mean of this lognormal
-	return world(t, "latency lognormal 10ms 1\nreplicas %d workers 1\ncancel never\nrouting %s\narrivals poisson %g\n%s",
+	return world(t, "latency lognormal 10ms 1\nreplicas %d workers 1\ncancel never\nservers silent\nrouting %s\narrivals poisson %g\n%s",
 		replicas, routing, rate, more)
 }
 

@@ -1,6 +1,10 @@
 package sim
 
-import "time"
+import (
+	"time"
+
+	"github.com/hedged-project/hedged/report"
+)
 
 // attemptState is where an attempt is.
 type attemptState uint8
@@ -21,6 +25,7 @@ type attempt struct {
 	ended   bool // for the client: answered, failed or cancelled
 	replica int32
 	sent    time.Duration
+	reached time.Duration // its replica
 	took    time.Duration // once it has ended, other than by cancellation
 	begun   time.Duration // service
 	takes   time.Duration // of service
@@ -44,7 +49,8 @@ type replica struct {
 	waits   int // of queue, those that are not stale
 	queue   []waiting
 	head    int
-	work    time.Duration // done, so far
+	work    time.Duration   // done, so far
+	served  []report.Served // since its last report, by method
 }
 
 // quickest is the least time that a replica takes, so that time passes even where
@@ -70,6 +76,8 @@ func (w *World) reach(c *call, i int) {
 		return
 	}
 	r := &w.replicas[a.replica]
+	a.reached = w.now
+	w.arrived(c, i)
 	if r.workers > 0 && r.busy >= r.workers {
 		a.state = queued
 		r.enqueue(waiting{attemptRef(c, i), c.gen})
@@ -96,6 +104,9 @@ func (w *World) served(c *call, i int) {
 	if at, frozen := w.thawed(a.begun); frozen {
 		w.push(event{at: at, kind: evServed, ref: attemptRef(c, i), gen: c.gen})
 		return
+	}
+	if a.ended { // its caller is gone
+		w.wasted(c, i)
 	}
 	a.state = onReturn
 	if way := w.way(c.client, a.replica); way > 0 {
@@ -154,8 +165,10 @@ func (w *World) drop(c *call, i int) {
 	switch {
 	case a.state == onWay:
 	case a.state == queued:
+		w.wasted(c, i)
 		w.replicas[a.replica].waits--
 	case a.state == running && w.sc.cancellation == cancelAtOnce:
+		w.wasted(c, i)
 		a.state = gone // before its worker looks at the queue
 		w.free(a)
 	default:

@@ -54,6 +54,7 @@ in the course of a run: "at 30s slowdown 3".
   freeze    TIME *                    nothing moves at any replica for so long
   fail      SHARE [after TIME] *      of attempts
   reports   TIME [loss SHARE]         time between a client's reports
+  servers   report | silent           whether replicas report what they work on, with hedged
   liars     SHARE WHAT                of the clients, with hedged, report latencies x0.01, x100 or random (times .01
                                       to 100), or counts that are a thousand times the true ones
   push      TIME                      a report's way to the daemon, and a policy's to the clients
@@ -90,6 +91,7 @@ type Scenario struct {
 	cancellation            cancellation
 	cadence                 time.Duration
 	loss                    float64
+	silent                  bool // replicas do not report
 	push                    time.Duration
 
 	changes []change // by time

@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/hedged-project/hedged/report"
 )
 
 const (
@@ -76,6 +78,7 @@ func newWorld(sc *Scenario, seed uint64, newLaw func(*World) law) *World {
 	w.replicas = make([]replica, sc.replicas)
 	for i := range w.replicas {
 		w.replicas[i].workers = sc.workers
+		w.replicas[i].served = make([]report.Served, len(sc.methods)+1)
 	}
 	w.replicaEpisode = make([]bool, sc.replicas)
 	w.slow = slowdowns{factor: 1, byReplica: make([]float64, sc.replicas), frozenUntil: -1}

@@ -73,6 +73,8 @@ func ReasonCodeToProto(c policy.ReasonCode) hedgedv1.ReasonCode {
 		return hedgedv1.ReasonCode_REASON_CODE_FREEZE
 	case policy.ReasonShared:
 		return hedgedv1.ReasonCode_REASON_CODE_SHARED
+	case policy.ReasonCostly:
+		return hedgedv1.ReasonCode_REASON_CODE_COSTLY
 	default:
 		return hedgedv1.ReasonCode_REASON_CODE_UNSPECIFIED
 	}
@@ -97,6 +99,8 @@ func ReasonCodeFromProto(c hedgedv1.ReasonCode) policy.ReasonCode {
 		return policy.ReasonFreeze
 	case hedgedv1.ReasonCode_REASON_CODE_SHARED:
 		return policy.ReasonShared
+	case hedgedv1.ReasonCode_REASON_CODE_COSTLY:
+		return policy.ReasonCostly
 	default:
 		return policy.ReasonUnknown
 	}

@@ -55,7 +55,7 @@ var (
 	})
 	reasons = rapid.Custom(func(t *rapid.T) policy.Reason {
 		return policy.Reason{
-			Code: policy.ReasonCode(rapid.IntRange(0, int(policy.ReasonShared)).Draw(t, "code")),
+			Code: policy.ReasonCode(rapid.IntRange(0, int(policy.ReasonCostly)).Draw(t, "code")),
 			Text: rapid.String().Draw(t, "text"),
 		}
 	})

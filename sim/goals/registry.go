@@ -111,12 +111,12 @@ func All() []Goal {
 		{
 			ID:    "paying",
 			Text:  "losers not cancelled: within 10% of the best rate at utilisation .5, at most 5% worse than no hedging at .7, no lock-up",
-			Parts: nil,
+			Parts: []Part{payingHalf, payingBusy},
 		},
 		{
 			ID:    "metastable",
 			Text:  "back to normal within 12 s of a burst's end, every seed",
-			Parts: nil,
+			Parts: []Part{metastable},
 		},
 		{
 			ID:    "fleet",

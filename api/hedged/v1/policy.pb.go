@@ -157,6 +157,8 @@ const (
 	ReasonCode_REASON_CODE_FREEZE ReasonCode = 7
 	// What is slow is slow on every copy: hedges rescue nothing.
 	ReasonCode_REASON_CODE_SHARED ReasonCode = 8
+	// Servers finish what was cancelled while calls queue: less of the target is spent.
+	ReasonCode_REASON_CODE_COSTLY ReasonCode = 9
 )
 
 // Enum value maps for ReasonCode.
@@ -171,6 +173,7 @@ var (
 		6: "REASON_CODE_TRACKING",
 		7: "REASON_CODE_FREEZE",
 		8: "REASON_CODE_SHARED",
+		9: "REASON_CODE_COSTLY",
 	}
 	ReasonCode_value = map[string]int32{
 		"REASON_CODE_UNSPECIFIED":      0,
@@ -182,6 +185,7 @@ var (
 		"REASON_CODE_TRACKING":         6,
 		"REASON_CODE_FREEZE":           7,
 		"REASON_CODE_SHARED":           8,
+		"REASON_CODE_COSTLY":           9,
 	}
 )
 
@@ -810,7 +814,7 @@ const file_hedged_v1_policy_proto_rawDesc = "" +
 	"\x19REPLICA_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15REPLICA_STATE_SERVING\x10\x01\x12\x1b\n" +
 	"\x17REPLICA_STATE_PROBATION\x10\x02\x12\x1c\n" +
-	"\x18REPLICA_STATE_RECOVERING\x10\x03*\x81\x02\n" +
+	"\x18REPLICA_STATE_RECOVERING\x10\x03*\x99\x02\n" +
 	"\n" +
 	"ReasonCode\x12\x1b\n" +
 	"\x17REASON_CODE_UNSPECIFIED\x10\x00\x12\x18\n" +
@@ -821,7 +825,8 @@ const file_hedged_v1_policy_proto_rawDesc = "" +
 	"\x13REASON_CODE_FAILING\x10\x05\x12\x18\n" +
 	"\x14REASON_CODE_TRACKING\x10\x06\x12\x16\n" +
 	"\x12REASON_CODE_FREEZE\x10\a\x12\x16\n" +
-	"\x12REASON_CODE_SHARED\x10\bB9Z7github.com/hedged-project/hedged/api/hedged/v1;hedgedv1b\x06proto3"
+	"\x12REASON_CODE_SHARED\x10\b\x12\x16\n" +
+	"\x12REASON_CODE_COSTLY\x10\tB9Z7github.com/hedged-project/hedged/api/hedged/v1;hedgedv1b\x06proto3"
 
 var (
 	file_hedged_v1_policy_proto_rawDescOnce sync.Once
