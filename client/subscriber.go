@@ -26,6 +26,10 @@ import (
 const (
 	maxAnswers    = 64   // that may wait for a daemon which sends but does not read
 	maxErrorBytes = 4096 // of a NACK's text
+
+	// A name has at most 513 bytes, and stands twice in a request where its version
+	// is held: so many take 2.4 MB.
+	maxNamesAtOnce = 2000
 )
 
 // subscriber follows the policies of the services in use over delta xDS. What it
@@ -128,30 +132,48 @@ func (s *subscriber) follow(ctx context.Context, conn *grpc.ClientConn, wait boo
 func (s *subscriber) send(ctx context.Context, stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient, answers <-chan *discoveryv3.DeltaDiscoveryRequest) error {
 	names, added := s.since(0)
 	asked := len(names)
-	first := &discoveryv3.DeltaDiscoveryRequest{
-		Node:                    s.node,
-		TypeUrl:                 wire.ServicePolicyType,
-		ResourceNamesSubscribe:  names,
-		InitialResourceVersions: s.held(),
-	}
-	if err := stream.Send(first); err != nil {
-		return err
-	}
+	pending := s.requests(names)
+	pending[0].Node = s.node
 	for {
 		var next *discoveryv3.DeltaDiscoveryRequest
-		select {
-		case next = <-answers:
-		case <-added:
-			names, added = s.since(asked)
-			asked += len(names)
-			next = &discoveryv3.DeltaDiscoveryRequest{TypeUrl: wire.ServicePolicyType, ResourceNamesSubscribe: names}
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if len(pending) > 0 {
+			next, pending = pending[0], pending[1:]
+		} else {
+			select {
+			case next = <-answers:
+			case <-added:
+				names, added = s.since(asked)
+				asked += len(names)
+				pending = s.requests(names)
+				continue
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
 		}
 		if err := stream.Send(next); err != nil {
 			return err
 		}
 	}
+}
+
+// requests ask for names and tell which versions of them are held, in messages of
+// less than the 4 MiB that a server takes.
+func (s *subscriber) requests(names []string) (all []*discoveryv3.DeltaDiscoveryRequest) {
+	held := s.held()
+	for part := range slices.Chunk(names, maxNamesAtOnce) {
+		r := &discoveryv3.DeltaDiscoveryRequest{
+			TypeUrl:                 wire.ServicePolicyType,
+			ResourceNamesSubscribe:  part,
+			InitialResourceVersions: map[string]string{},
+		}
+		for _, name := range part {
+			if version := held[name]; version != "" {
+				r.InitialResourceVersions[name] = version
+			}
+		}
+		all = append(all, r)
+	}
+	return all
 }
 
 func (s *subscriber) held() map[string]string {

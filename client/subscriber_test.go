@@ -1,6 +1,8 @@
 package client
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -8,10 +10,12 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/hedged-project/hedged/hedge"
 	"github.com/hedged-project/hedged/internal/wire"
 	"github.com/hedged-project/hedged/policy"
+	"github.com/hedged-project/hedged/report"
 )
 
 // following runs a test with a client that is subscribed to orders, in a bubble.
@@ -325,4 +329,35 @@ func TestBudgetHoldsWhileTheDaemonIsDead(t *testing.T) {
 			t.Error("the policy outlived its valid_for")
 		}
 	})
+}
+
+// A client that holds more than one message can tell comes back all the same: its
+// requests stay below the server's limit, and say everything once.
+func TestManyNamesAreAskedForInSeveralRequests(t *testing.T) {
+	const services = 7001
+	s := newSubscriber(report.Source{ID: "client-1"})
+	want := map[string]string{}
+	for i := range services {
+		name := fmt.Sprintf("%0*d/%0*d", policy.MaxNameLen, i, policy.MaxNameLen, i)
+		s.names = append(s.names, name)
+		if want[name] = ""; i%3 > 0 {
+			want[name] = strings.Repeat("v", 64)
+			s.versions[name] = want[name]
+		}
+	}
+	got := map[string]string{}
+	for _, r := range s.requests(s.names) {
+		if n := proto.Size(r); n > 3<<20 {
+			t.Errorf("a request of %d bytes", n)
+		}
+		for _, name := range r.ResourceNamesSubscribe {
+			if _, twice := got[name]; twice {
+				t.Fatalf("%q is asked for twice", name)
+			}
+			got[name] = r.InitialResourceVersions[name]
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("%d names are asked for, want %d with their versions", len(got), len(want))
+	}
 }
