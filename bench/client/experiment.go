@@ -139,10 +139,10 @@ func overHTTP(wrap func(*lab, time.Duration, http.RoundTripper) (http.RoundTripp
 
 // experiment runs every side in every world. A peer has the delay with which its
 // extra load in the stationary world is that of ours; ours learns.
-func experiment(quick bool) []result {
+func experiment(inFlights []int, quick bool) []result {
 	var out []result
-	for _, inFlight := range []int{4, 40, 400} {
-		calls := map[int]int{4: 4_000, 40: 20_000, 400: 40_000}[inFlight]
+	for _, inFlight := range inFlights {
+		calls := min(4_000*(1+inFlight/10), 40_000)
 		if quick {
 			calls /= 20
 		}

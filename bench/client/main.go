@@ -16,6 +16,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"strings"
 )
 
@@ -33,6 +34,7 @@ type output struct {
 
 func main() {
 	part := flag.String("part", "", "cost, throughput or experiment; empty: all")
+	inFlight := flag.String("in-flight", "4,40,400", "of the experiment")
 	quick := flag.Bool("quick", false, "a short run, whose tails mean little")
 	flag.Parse()
 	out := output{
@@ -57,7 +59,7 @@ func main() {
 	}{
 		{"cost", func(q bool) { out.Unhedged, out.Hedged = costs(q) }},
 		{"throughput", func(q bool) { out.Throughput = throughput(q) }},
-		{"experiment", func(q bool) { out.Experiment = experiment(q) }},
+		{"experiment", func(q bool) { out.Experiment = experiment(numbers(*inFlight), q) }},
 	} {
 		if *part == "" || *part == p.name {
 			fmt.Fprintln(os.Stderr, "bench-client:", p.name)
@@ -69,6 +71,17 @@ func main() {
 	if err := enc.Encode(out); err != nil {
 		fail(err)
 	}
+}
+
+func numbers(list string) (out []int) {
+	for part := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(part))
+		if err != nil || n < 1 {
+			fail(fmt.Errorf("-in-flight: %q, want numbers with commas between", list))
+		}
+		out = append(out, n)
+	}
+	return out
 }
 
 // versions returns the peers' as they were built in.
