@@ -23,9 +23,9 @@ fuzz:
 bench:
 	go test -run '^$$' -bench . ./...
 
-# Against peers, some ten minutes; JSON on standard output.
+# Against peers, some fifteen minutes; JSON on standard output.
 bench-client:
-	@go -C bench run ./client
+	@go -C bench run ./client $(BENCH_FLAGS)
 
 # What hedged promises with its defaults, in the quick form.
 goals:
