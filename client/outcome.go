@@ -49,7 +49,7 @@ func outcomeOf(law *policy.Method, err error) outcome {
 // judge is the outcome of an attempt that ended with err and, without one, with
 // reply.
 func (c *call) judge(reply any, err error) outcome {
-	o := outcomeOf(&c.law, err)
+	o := outcomeOf(c.law, err)
 	if err == nil && c.acceptable != nil && !c.acceptable(c.fullMethod, reply) {
 		// What is no answer must not make its replica look quick.
 		o = outcome{verdict: hedge.NotAcceptable}

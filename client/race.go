@@ -26,7 +26,7 @@ type race struct {
 	name    string // of the method, as policies have it
 	method  *method
 	policy  *policy.Policy // in force at its start; nil: none
-	law     policy.Method  // of policy, for this method
+	law     *policy.Method // of policy, for this method; never written to
 	start   time.Time
 
 	mu      sync.Mutex // guards what follows, but for safe
@@ -101,9 +101,10 @@ func (r *race) begin(method string) bool {
 	s.noteCall(r.method, r.safe)
 
 	mode := policy.ModeOff
+	r.law = &noLaw
 	if r.policy != nil {
 		mode = r.policy.Mode
-		r.law, _ = r.policy.Method(method)
+		r.law = r.method.under(r.policy, method)
 	}
 	if r.safe && mode == policy.ModeActive {
 		s.budget.Earn() // whom it lets go is listening
@@ -142,7 +143,7 @@ func (r *race) measured(t *try, o outcome, err error) {
 
 // run starts the race: its primary is about to be sent.
 func (r *race) run() {
-	r.plan = hedge.NewPlan(&r.law)
+	r.plan = hedge.NewPlan(r.law)
 	r.plan.Started(0)
 	r.mu.Lock() // it may ring at once
 	r.alarm = r.alarms.start(r, r.law.Delay)

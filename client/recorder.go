@@ -58,6 +58,8 @@ type method struct {
 	replicas atomic.Pointer[map[string]*replica] // copied on write
 	rest     *replica                            // other
 
+	seen atomic.Pointer[law] // by the policy of the last call
+
 	reported Counts // what drains have taken; guarded by rec.draining
 }
 
@@ -71,6 +73,28 @@ type replica struct {
 	method *method
 	name   string
 	used   time.Time // made, or last found with a sample; guarded by draining once in a map
+}
+
+// law is what a policy says of one method.
+type law struct {
+	policy *policy.Policy
+	policy.Method
+}
+
+var noLaw policy.Method // without a policy
+
+// under returns what p says of the method that is called name. Calls mostly share a
+// policy, so the answer of the last one is mostly right.
+func (m *method) under(p *policy.Policy, name string) *policy.Method {
+	if seen := m.seen.Load(); seen != nil && seen.policy == p && m.name == name {
+		return &seen.Method
+	}
+	l := &law{policy: p}
+	l.Method, _ = p.Method(name)
+	if m.name == name { // other has many names
+		m.seen.Store(l)
+	}
+	return &l.Method
 }
 
 // samples is what became of one kind of attempt: those that ended, and those

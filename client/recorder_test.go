@@ -248,3 +248,28 @@ func BenchmarkDrain(b *testing.B) {
 		s.drain(now)
 	}
 }
+
+// A call goes by what the policy of its start says of its method; where many names
+// share a method's counters, by its own name.
+func TestLawOfMethod(t *testing.T) {
+	s := testService(t, nil)
+	slow := policy.Method{Delay: 30 * ms}
+	first := &policy.Policy{Default: policy.Method{Delay: ms}, Methods: map[string]policy.Method{"/a.B/C": slow}}
+	second := &policy.Policy{Default: policy.Method{Delay: 2 * ms}}
+	m := s.method("/a.B/C")
+	for range 2 {
+		if got := m.under(first, "/a.B/C").Delay; got != slow.Delay {
+			t.Errorf("delay %v, want the first policy's of 30ms", got)
+		}
+	}
+	if got := m.under(second, "/a.B/C").Delay; got != 2*ms {
+		t.Errorf("delay %v, want the second policy's of 2ms", got)
+	}
+	for range 2 {
+		for name, want := range map[string]time.Duration{"/a.B/C": slow.Delay, "/a.B/D": ms} {
+			if got := s.rest.under(first, name).Delay; got != want {
+				t.Errorf("%s under other: delay %v, want %v", name, got, want)
+			}
+		}
+	}
+}

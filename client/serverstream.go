@@ -33,7 +33,7 @@ func (in *interceptor) stream(ctx context.Context, desc *grpc.StreamDesc, cc *gr
 	s.primary.Context = s.ctx
 	plain, err := streamer(&s.primary, desc, cc, fullMethod, opts...)
 	if err != nil {
-		s.measured(&s.primary.try, outcomeOf(&s.law, err), err)
+		s.measured(&s.primary.try, outcomeOf(s.law, err), err)
 		return nil, err
 	}
 	return &measuredStream{ClientStream: plain, call: &s.call}, nil
@@ -67,7 +67,7 @@ func (s *measuredStream) seen(err error) {
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
-	s.once.Do(func() { s.call.measured(&s.call.primary.try, outcomeOf(&s.call.law, err), err) })
+	s.once.Do(func() { s.call.measured(&s.call.primary.try, outcomeOf(s.call.law, err), err) })
 }
 
 // serverStream is a call with one request and many replies, the carrier of its own
@@ -131,7 +131,7 @@ func (s *serverStream) attempt(a *attempt) {
 		if errors.Is(err, io.EOF) {
 			err = nil
 		}
-		o = outcomeOf(&s.law, err)
+		o = outcomeOf(s.law, err)
 	}
 	s.ended(a, o, err)
 	s.finish()
@@ -192,7 +192,7 @@ func (s *serverStream) judgeEnd(winner *attempt, err error) {
 	if winner.flow.header == nil {
 		return
 	}
-	o := outcomeOf(&s.law, err)
+	o := outcomeOf(s.law, err)
 	o.cancelled = o.torn && s.ctx.Err() != nil
 	s.mu.Lock()
 	winner.tell(s.service.throttle, o)
