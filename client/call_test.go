@@ -330,6 +330,43 @@ func TestPauseHoldsForCallsUnderWay(t *testing.T) {
 	})
 }
 
+// When nothing comes back, further calls send no hedge, and the controller is told at
+// once; what comes back ends it.
+func TestSilenceHoldsHedges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := testService(t, testPolicy(func(p *policy.Policy) { p.Budget.Ratio = .5 }))
+		thaw := make(chan struct{})
+		n := newStub(s, func(ctx context.Context, replica string, index int, reply any) error {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-thaw:
+				return answer(ctx, ms, replica, reply)
+			}
+		}, "a", "b", "c")
+		var calls sync.WaitGroup
+		call := func() { _, _ = n.call(t.Context()) }
+		for range 4 { // hedges at 10, 12, 14 and 16 ms, third attempts from 20 ms on
+			calls.Go(call)
+			time.Sleep(2 * ms)
+		}
+		time.Sleep(5 * ms)
+		if c := n.counts(); c.Hedges != 2 || s.runaway.Load() {
+			t.Errorf("at 13 ms: %d hedges, told %v; want 2 and no word", c.Hedges, s.runaway.Load())
+		}
+		calls.Go(call)
+		time.Sleep(30 * ms)
+		if c := n.counts(); c.Hedges != 8 || !s.runaway.Load() || !s.silence.Silent() {
+			t.Errorf("at 43 ms: %d hedges, told %v; want 8, of the calls that had one before 20 ms, and word", c.Hedges, s.runaway.Load())
+		}
+		close(thaw)
+		calls.Wait()
+		if s.silence.Silent() {
+			t.Error("silent though calls were answered")
+		}
+	})
+}
+
 // A hedge without a token waits its turn and goes when later calls have earned one.
 func TestHedgeWaitsForToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -461,6 +498,7 @@ func TestPushbackWhileWaitingForToken(t *testing.T) {
 			p.Default.NonFatal = []uint32{uint32(codes.Unavailable)}
 		})
 		s := testService(t, p)
+		time.AfterFunc(229*ms, s.silence.Answered) // to another call
 		var pushed atomic.Bool
 		n := newStub(s, func(ctx context.Context, replica string, index int, reply any) error {
 			switch {

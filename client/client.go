@@ -290,7 +290,7 @@ func (c *Client) Close() error {
 	for _, s := range c.all() {
 		s.close()
 	}
-	c.flush(time.Now())
+	c.flush(0, time.Now())
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	err := c.controller.Flush(ctx)

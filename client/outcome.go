@@ -64,6 +64,9 @@ func (r *race) record(t *try, o outcome, took time.Duration) {
 	if t.replica.liveReplica == nil {
 		return // it never got as far as a replica
 	}
+	if !o.cancelled {
+		r.service.silence.Answered()
+	}
 	at := r.method.replica(t.replica.name)
 	seen := &at.primary
 	if t.index > 0 {

@@ -317,6 +317,7 @@ func (r *race) ring() {
 		}
 		r.eligible = true
 		r.service.noteEligible(r.method)
+		r.service.pending(r.law.Delay)
 		if r.law.Probability <= 0 {
 			r.refusal = policy.SuppressedProbability // the plan has no hedge at all
 		}
@@ -395,15 +396,19 @@ func (r *race) mayHedge() (policy.Suppression, bool) {
 	if !r.service.throttle.Allow() {
 		return policy.SuppressedThrottle, false
 	}
+	r.service.pending(r.law.Delay)
+	if !r.plan.Late() && r.service.silence.Holds(time.Since(r.service.start), r.law.Delay) {
+		return policy.SuppressedSilence, false
+	}
 	return r.carrier.ready()
 }
 
 // refuse says why the due attempt may not go. Replicas come and go, and so may
-// the primary's: without one it is asked for again. All else holds for the
+// the primary's; a silence ends: it is asked for again. All else holds for the
 // attempts after it too.
 func (r *race) refuse(why policy.Suppression, now time.Duration) {
 	r.refusal = why
-	if why == policy.SuppressedReplica {
+	if why == policy.SuppressedReplica || why == policy.SuppressedSilence {
 		r.follow(r.plan.Postponed(now), now)
 		return
 	}
@@ -453,6 +458,7 @@ func (r *race) launch(now time.Duration) {
 	r.plan.Started(now)
 	r.method.hedges.Add(1)
 	r.choose()
+	r.service.silence.Hedged(now + r.start.Sub(r.service.start))
 	r.hedges = append(r.hedges, r.carrier.launch(try{index: r.plan.Attempts() - 1, after: now}))
 	r.setAlarm(now)
 }

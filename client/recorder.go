@@ -190,6 +190,17 @@ func (r *recorder) forget(idle map[*method][]*replica) {
 	}
 }
 
+// begun returns how many calls began since the last drain.
+func (r *recorder) begun() uint64 {
+	r.draining.Lock()
+	defer r.draining.Unlock()
+	n := r.rest.calls.Load() - r.rest.reported.Calls
+	for _, m := range *r.methods.Load() {
+		n += m.calls.Load() - m.reported.Calls
+	}
+	return n
+}
+
 // drain moves what was recorded since the last drain into a report that has
 // its interval and methods, and nothing else yet. Methods is nil when nothing
 // was recorded.

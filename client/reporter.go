@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hedged-project/hedged/hedge"
 	"github.com/hedged-project/hedged/policy"
 	"github.com/hedged-project/hedged/report"
 )
@@ -25,12 +26,13 @@ type sequence struct {
 	lost uint64 // observations given up since the last report
 }
 
-// report sends reports until ctx ends: all at the cadence, and those of a
-// service whose eligibility ran away ahead of it. Policies that come into force
+// report sends reports until ctx ends: all at the cadence, and ahead of it those of
+// a service that is busy or whose eligibility ran away. Policies that come into force
 // cut a report by themselves, see Apply.
 func (c *Client) report(ctx context.Context) {
 	cadence := defaultCadence
-	timer := time.NewTimer(cadence)
+	looks := 0
+	timer := time.NewTimer(cadence / hedge.ReportLooks)
 	defer timer.Stop()
 	for {
 		select {
@@ -39,11 +41,12 @@ func (c *Client) report(ctx context.Context) {
 		case d := <-c.cadence:
 			if d != cadence { // each answer repeats it
 				cadence = d
-				timer.Reset(cadence)
+				timer.Reset(cadence / hedge.ReportLooks)
 			}
 		case <-timer.C:
-			c.flush(time.Now())
-			timer.Reset(cadence)
+			looks++
+			c.flush(looks, time.Now())
+			timer.Reset(cadence / hedge.ReportLooks)
 		case <-c.early: // no more often than hedge.EarlyRule allows
 			c.flushEarly(time.Now())
 		}
@@ -58,14 +61,19 @@ func (c *Client) wake() {
 	}
 }
 
-// flush reports every service and server; one where nothing happened sends an
-// empty report, whose answer shows that the controller lives.
-func (c *Client) flush(now time.Time) {
+// flush makes the reports of a look, which is every service's and server's once in a
+// cadence; one where nothing happened sends an empty report, whose answer shows that
+// the controller lives.
+func (c *Client) flush(look int, now time.Time) {
 	for _, s := range c.all() {
-		c.cut(s, now)
+		if hedge.Reports(look, s.begun()) {
+			c.cut(s, now)
+		}
 	}
 	for _, s := range c.allServers() {
-		c.hand(s.source, s.drain(now))
+		if hedge.Reports(look, 0) {
+			c.hand(s.source, s.drain(now))
+		}
 	}
 }
 
@@ -88,6 +96,7 @@ func (c *Client) cut(s *service, now time.Time) {
 	r.Service = s.key
 	r.Generation = s.generation
 	r.Early = s.runaway.Swap(false)
+	r.Silent = s.silence.Silent()
 	s.early.Reset()
 	s.generation = policy.Generation{}
 	if p := s.policy(); p != nil {

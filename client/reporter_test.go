@@ -33,7 +33,7 @@ func calls(frames []*hedgedv1.Frame, method string) (n uint64) {
 func TestReportsCarryWhatWasCounted(t *testing.T) {
 	following(t, func(t *testing.T, d *fakeDaemon, c *Client, s *service) {
 		m := s.method(get)
-		for range 100 {
+		for range 99 {
 			s.noteCall(m, true)
 			m.replica("a").primary.completed.Record(10 * time.Millisecond)
 		}
@@ -42,6 +42,9 @@ func TestReportsCarryWhatWasCounted(t *testing.T) {
 		m.suppressed[policy.SuppressedBudget].Add(2)
 		m.replica("b").hedge.censored.Record(5 * time.Millisecond)
 		m.replica("b").failed.Add(3)
+		s.pending(ms)
+		time.Sleep(2 * ms)
+		s.pending(ms)
 		time.Sleep(1100 * time.Millisecond)
 		synctest.Wait()
 
@@ -51,10 +54,10 @@ func TestReportsCarryWhatWasCounted(t *testing.T) {
 		}
 		f := frames[0]
 		got := f.Methods[get]
-		if f.Sequence != 1 || f.Service != "default/orders" || f.Interval.AsDuration() != time.Second || f.Generation != nil || f.Early {
+		if f.Sequence != 1 || f.Service != "default/orders" || f.Interval.AsDuration() != time.Second || f.Generation != nil || f.Early || !f.Silent {
 			t.Errorf("frame is %v", f)
 		}
-		if got.GetCalls() != 100 || got.GetSafe() != 100 || got.GetEligible() != 1 || got.GetHedges() != 1 || got.GetSuppressed()["budget"] != 2 {
+		if got.GetCalls() != 99 || got.GetSafe() != 99 || got.GetEligible() != 1 || got.GetHedges() != 1 || got.GetSuppressed()["budget"] != 2 {
 			t.Errorf("counts are %v", got)
 		}
 		if len(got.Replicas["a"].GetPrimaryCompleted()) == 0 || len(got.Replicas["b"].GetHedgeCensored()) == 0 || got.Replicas["b"].GetFailed() != 3 {
@@ -64,10 +67,36 @@ func TestReportsCarryWhatWasCounted(t *testing.T) {
 			t.Errorf("source is %v", src)
 		}
 
+		s.silence.Answered()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if frames = d.reported(); len(frames) != 2 || len(frames[1].Methods) != 0 || frames[1].Sequence != 2 {
+		if frames = d.reported(); len(frames) != 2 || len(frames[1].Methods) != 0 || frames[1].Silent || frames[1].Sequence != 2 {
 			t.Errorf("after a second without calls the frames are %v, want an empty second one", frames)
+		}
+	})
+}
+
+// A service that is busy is reported four times as often, others and servers are not.
+func TestBusyServiceIsReportedAheadOfTheCadence(t *testing.T) {
+	following(t, func(t *testing.T, d *fakeDaemon, c *Client, s *service) {
+		m := s.method(get)
+		calls := func(n int) (frames int) {
+			before := len(d.reported())
+			for range 4 {
+				for range n {
+					s.noteCall(m, true)
+				}
+				time.Sleep(defaultCadence / 4)
+				synctest.Wait()
+			}
+			return len(d.reported()) - before
+		}
+		time.Sleep(ms)
+		if got := calls(100); got != 4 {
+			t.Errorf("%d frames of a second with 400 calls, want 4", got)
+		}
+		if got := calls(20); got != 1 {
+			t.Errorf("%d frames of a second with 80 calls, want 1", got)
 		}
 	})
 }

@@ -31,9 +31,10 @@ type service struct {
 
 	observed atomic.Int64 // calls under observation
 
+	silence hedge.Silence
 	early   *hedge.EarlyRule
 	runaway atomic.Bool // early fired since the last report
-	start   time.Time   // of the service, for early
+	start   time.Time   // of the service, for silence and early
 
 	cutting    sync.Mutex        // held while a report of this service is made
 	generation policy.Generation // in force when the interval began; guarded by cutting
@@ -73,6 +74,16 @@ func (s *service) noteCall(m *method, safe bool) {
 	m.calls.Add(1)
 	if safe {
 		m.safe.Add(1)
+	}
+}
+
+// pending notes a call that is pending at its delay or later, and tells the
+// controller of a silence at once.
+func (s *service) pending(delay time.Duration) {
+	now := time.Since(s.start)
+	if s.silence.Pending(now, delay) && s.early.Alarm(now) {
+		s.runaway.Store(true)
+		s.wake()
 	}
 }
 

@@ -47,6 +47,12 @@ const (
 	// Tokens granted to a client while its rate is not known; the rest follows.
 	unknownStart = 3
 
+	// Where so many clients call at once, those that start are few, and their calls
+	// earn the whole target: what stalled replicas took from buckets is back in minutes.
+	// Fewer than fewClients earn bucketShare of it; between the two nothing changes.
+	manyClients = 10
+	fewClients  = 3
+
 	// Fewest calls for a rate. Where the clients' reports cover less than
 	// minRateTime each, their calls are taken to have been all there were in it:
 	// that rate is a lower bound, which may raise a budget but not lower it.
@@ -58,9 +64,12 @@ const (
 	keepFactor = 2
 )
 
+// lone is a client of which nothing but that is known.
+var lone = fleet{clients: 1, crowding: 1}
+
 // ratio is what a call earns, without the noise of binary fractions.
-func ratio(target, crowding float64) float64 {
-	if crowding == 1 {
+func ratio(target float64, f fleet) float64 {
+	if f.clients < manyClients && f.crowding == 1 {
 		target *= bucketShare
 	}
 	return math.Round(target*1e6) / 1e6
@@ -68,12 +77,12 @@ func ratio(target, crowding float64) float64 {
 
 // unknownBudget is for a service whose clients' rates were not measured yet.
 func unknownBudget(target float64) policy.Budget {
-	return policy.Budget{Ratio: ratio(target, 1), Burst: minBurst, Start: unknownStart}
+	return policy.Budget{Ratio: ratio(target, lone), Burst: minBurst, Start: unknownStart}
 }
 
 // fleet is how a service's clients call methods that may be hedged.
 type fleet struct {
-	clients  float64
+	clients  float64       // at once
 	calls    float64       // of each in Window
 	life     time.Duration // of each
 	crowding float64       // of their calls
@@ -85,13 +94,13 @@ type fleet struct {
 func wantBudget(target float64, f fleet) policy.Budget {
 	perWindow := target * f.calls
 	perLife := steer * perWindow * f.life.Seconds() / Window.Seconds()
-	lone := startWindows * (1 - bucketShare) * perWindow
-	start := lone + (1-1/f.clients)*startDeviations*math.Sqrt(perLife)
+	own := startWindows * (1 - bucketShare) * perWindow
+	start := own + (1-1/f.clients)*startDeviations*math.Sqrt(perLife)
 	start = math.Round(min(max(start, minStart), maxStart))
 	burst := min(max(perWindow*burstTime.Seconds()/Window.Seconds(), minBurst), maxBurst)
 	burst += crowdedBurst * (f.crowding - 1) / f.clients
 	return policy.Budget{
-		Ratio: ratio(target, f.crowding),
+		Ratio: ratio(target, f),
 		Burst: math.Round(min(max(burst, start), policy.MaxBurst)),
 		Start: start,
 	}
@@ -100,14 +109,19 @@ func wantBudget(target float64, f fleet) policy.Budget {
 // nextBudget keeps the burst and start in force unless the measured rates
 // call for clearly different ones.
 func nextBudget(inForce policy.Budget, target float64, t tally, clients int, life time.Duration, crowding float64) policy.Budget {
-	next := policy.Budget{Ratio: ratio(target, crowding), Burst: inForce.Burst, Start: inForce.Start}
+	known := min(max(inForce.Ratio, ratio(target, lone)), target) // of this target, or another one
+	next := policy.Budget{Ratio: known, Burst: inForce.Burst, Start: inForce.Start}
 	if t.safe < minRateCalls || clients == 0 {
 		return next
 	}
 	least := minRateTime * time.Duration(clients)
 	bound := t.clientTime < least
 	calls := float64(t.safe) * float64(Window) / float64(max(t.clientTime, least))
-	want := wantBudget(target, fleet{clients: float64(clients), calls: calls, life: life, crowding: crowding})
+	atOnce := max(1, float64(t.clientTime)/float64(Window)) // clients that call, not all that were there
+	want := wantBudget(target, fleet{clients: atOnce, calls: calls, life: life, crowding: crowding})
+	if want.Ratio > next.Ratio || !bound && atOnce < fewClients {
+		next.Ratio = want.Ratio
+	}
 	next.Burst = steadied(next.Burst, want.Burst, keepFactor, bound)
 	next.Start = steadied(next.Start, want.Start, math.Sqrt(keepFactor), bound)
 	next.Burst = max(next.Burst, next.Start)

@@ -17,9 +17,9 @@ func TestBudgetOfKnownFleets(t *testing.T) {
 	}{
 		{"one client at 1,000 rps", fleet{1, 10000, time.Hour, 1}, policy.Budget{Ratio: .046, Burst: 50, Start: 15}},
 		{"one client at 200 rps", fleet{1, 2000, time.Hour, 1}, policy.Budget{Ratio: .046, Burst: 25, Start: 15}},
-		{"200 clients at 5 rps that live a minute", fleet{200, 50, time.Minute, 1}, policy.Budget{Ratio: .046, Burst: 10, Start: 8}},
-		{"200 clients at 5 rps that stay", fleet{200, 50, time.Hour, 1}, policy.Budget{Ratio: .046, Burst: 15, Start: 15}},
-		{"1,000 clients at 1,000 rps", fleet{1000, 10000, time.Minute, 1}, policy.Budget{Ratio: .046, Burst: 50, Start: 15}},
+		{"200 clients at 5 rps that live a minute", fleet{200, 50, time.Minute, 1}, policy.Budget{Ratio: .05, Burst: 10, Start: 8}},
+		{"200 clients at 5 rps that stay", fleet{200, 50, time.Hour, 1}, policy.Budget{Ratio: .05, Burst: 15, Start: 15}},
+		{"1,000 clients at 1,000 rps", fleet{1000, 10000, time.Minute, 1}, policy.Budget{Ratio: .05, Burst: 50, Start: 15}},
 		{"one client at one call a minute", fleet{1, .17, time.Hour, 1}, policy.Budget{Ratio: .046, Burst: 10, Start: 1}},
 	} {
 		if got := wantBudget(.05, c.of); got != c.want {
@@ -93,5 +93,36 @@ func TestBudgetIgnoresJitter(t *testing.T) {
 	b = nextBudget(b, .05, rate(900), 1, time.Hour, 1)
 	if b.Burst != 11 || b.Start != 7 {
 		t.Errorf("at 90 rps: %+v, want burst 11, start 7", b)
+	}
+}
+
+// Many clients earn the whole target; it takes few to change that, not a window
+// without calls, nor one that a restart cut short.
+func TestRatioInCompany(t *testing.T) {
+	b := unknownBudget(.05)
+	for _, c := range []struct {
+		clients  int
+		calls    uint64
+		reported time.Duration // by all
+		want     float64
+	}{
+		{9, 9000, 9 * Window, .046},
+		{10, 9000, 10 * Window, .05},
+		{4, 9000, 4 * Window, .05},
+		{10, 99, 10 * Window, .05},
+		{10, 9000, 20 * time.Second, .05},
+		{2, 9000, 2 * Window, .046},
+		{4, 9000, 4 * Window, .046},
+	} {
+		b = nextBudget(b, .05, tally{safe: c.calls, clientTime: c.reported}, c.clients, time.Hour, 1)
+		if b.Ratio != c.want {
+			t.Fatalf("%+v: ratio %v", c, b.Ratio)
+		}
+	}
+	if b = nextBudget(b, .02, tally{}, 0, 0, 1); b.Ratio != .02 {
+		t.Errorf("target .02: ratio %v of a budget of .05", b.Ratio)
+	}
+	if b = nextBudget(b, .1, tally{}, 0, 0, 1); b.Ratio != .092 {
+		t.Errorf("target .1: ratio %v of a budget of .02", b.Ratio)
 	}
 }

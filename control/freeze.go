@@ -19,10 +19,16 @@ const (
 	// many clients are not of the same moment, so they are told apart by slots of
 	// their arrival.
 	freezeSlot    = 100 * time.Millisecond
-	freezeTime    = 300 * time.Millisecond
+	freezeTime    = 200 * time.Millisecond
 	freezeLongest = 3 * time.Second
 	freezeCalls   = 50
 	freezeSlots   = int(freezeLongest / freezeSlot)
+
+	// Counts of a second's calls tell late. It is a freeze, too, where this share of
+	// the newest reports, of at least so many, come from clients to which nothing is
+	// answered, as they say at once. Three times all latencies make it 20%.
+	silentShare   = 0.5
+	silentReports = 20
 
 	// A freeze keeps the delay, which nothing that ends can speak for. Where enough
 	// calls end that they make the delay more than this much longer, it was a shift.
@@ -39,14 +45,29 @@ type freeze struct {
 	newest int64 // number of the newest slot since the epoch
 }
 
-type freezeCount struct{ safe, eligible uint64 }
+type freezeCount struct {
+	safe, eligible  uint64
+	reports, silent uint64 // those with calls, and of them of clients that nothing is answered to
+}
 
-// add takes in counts at the delay in force.
-func (f *freeze) add(now time.Time, safe, eligible uint64) {
+// add takes in a report's counts at the delay in force.
+func (f *freeze) add(now time.Time, safe, eligible uint64, silent bool) {
 	f.advance(now)
-	c := &f.slots[f.slot(f.newest)]
-	c.safe += safe
-	c.eligible += eligible
+	c := freezeCount{safe: safe, eligible: eligible}
+	if safe+eligible > 0 {
+		c.reports = 1
+	}
+	if silent {
+		c.silent = c.reports
+	}
+	f.slots[f.slot(f.newest)].merge(c)
+}
+
+func (c *freezeCount) merge(o freezeCount) {
+	c.safe += o.safe
+	c.eligible += o.eligible
+	c.reports += o.reports
+	c.silent += o.silent
 }
 
 func (f *freeze) advance(now time.Time) {
@@ -68,8 +89,7 @@ func (f *freeze) slot(n int64) int {
 func (f *freeze) recent() (c freezeCount, span time.Duration) {
 	for i := range int64(freezeSlots) {
 		s := f.slots[f.slot(f.newest-i)]
-		c.safe += s.safe
-		c.eligible += s.eligible
+		c.merge(s)
 		span = time.Duration(i+1) * freezeSlot
 		if span >= freezeTime && c.safe >= freezeCalls {
 			break
@@ -82,8 +102,7 @@ func (f *freeze) recent() (c freezeCount, span time.Duration) {
 func (f *freeze) all() freezeCount {
 	var c freezeCount
 	for _, s := range f.slots {
-		c.safe += s.safe
-		c.eligible += s.eligible
+		c.merge(s)
 	}
 	return c
 }
@@ -93,15 +112,20 @@ func (f *freeze) all() freezeCount {
 func (f *freeze) decide(now time.Time) (bool, string) {
 	f.advance(now)
 	c, span := f.recent()
-	share := 0.0
+	share, silent := 0.0, 0.0
 	if c.safe >= freezeCalls {
 		share = min(1, float64(c.eligible)/float64(c.safe))
-		f.on = share >= frozenShare || f.on && share >= thawedShare
+		if c.reports >= silentReports {
+			silent = float64(c.silent) / float64(c.reports)
+		}
+		f.on = share >= frozenShare || silent >= silentShare ||
+			f.on && (share >= thawedShare || silent >= silentShare/2)
 	}
 	if f.on {
 		f.seen = now
 	}
-	text := fmt.Sprintf("%s of %s calls outlived the delay in %v", percent(share), commas(c.safe), span)
+	text := fmt.Sprintf("%s of %s calls outlived the delay in %v, and in %s of reports nothing was answered",
+		percent(share), commas(c.safe), span, percent(silent))
 	if f.on {
 		text += ": everything is slow, hedging pauses"
 	}

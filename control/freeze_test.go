@@ -125,25 +125,65 @@ func TestFreezeVerdicts(t *testing.T) {
 	step := func(safe, eligible uint64, want bool, text string) {
 		t.Helper()
 		now = now.Add(freezeTime)
-		f.add(now, safe, eligible)
+		f.add(now, safe, eligible, false)
 		on, got := f.decide(now)
 		if on != want || !strings.Contains(got, text) {
 			t.Errorf("%d of %d: %v, %q; want %v, %q", eligible, safe, on, got, want, text)
 		}
 	}
 	step(49, 49, false, "0% of 49 calls") // too few
-	step(100, 79, false, "79% of 100 calls outlived the delay in 300ms")
-	step(100, 80, true, "80% of 100 calls outlived the delay in 300ms: everything is slow, hedging pauses")
+	step(100, 79, false, "79% of 100 calls outlived the delay in 200ms, and in 0% of reports")
+	step(100, 80, true, "80% of 100 calls outlived the delay in 200ms, and in 0% of reports nothing was answered: everything is slow, hedging pauses")
 	step(100, 51, true, "51%") // hysteresis
 	step(100, 49, false, "49%")
 	step(100, 79, false, "79%")
 	step(412, 383, true, "93% of 412 calls")
-	step(0, 0, true, "93% of 412 calls outlived the delay in 400ms") // silence is no news
+	step(0, 0, true, "93% of 412 calls outlived the delay in 300ms") // silence is no news
 	now = now.Add(freezeLongest)
 	step(0, 0, true, "0% of 0 calls")
 	step(100, 200, true, "100% of 100 calls") // calls of an earlier report may add to it
 	f.forget()
 	step(0, 0, false, "0% of 0 calls")
+}
+
+// A freeze is known at once where many clients say that nothing is answered to them.
+func TestSilentReportsAreAFreeze(t *testing.T) {
+	for _, c := range []struct {
+		reports, silent int
+		want            bool
+	}{{19, 19, false}, {20, 9, false}, {20, 10, true}, {1000, 499, false}, {1000, 500, true}} {
+		var f freeze
+		now := epoch
+		report := func(n, silent int, eligible uint64) bool {
+			for i := range n {
+				f.add(now, 5, eligible, i < silent)
+			}
+			on, _ := f.decide(now)
+			return on
+		}
+		if got := report(c.reports, c.silent, 1); got != c.want {
+			t.Errorf("%d of %d reports are silent: %v, want %v", c.silent, c.reports, got, c.want)
+		}
+		if !c.want {
+			continue
+		}
+		// The pause itself makes every client report, those too that made no call since.
+		if !report(c.reports/2, 0, 0) {
+			t.Errorf("%d of %d reports are silent: over for half as many that are not", c.silent, c.reports)
+		}
+		now = now.Add(freezeTime + freezeSlot)
+		if report(c.reports, 0, 0) {
+			t.Errorf("%d of %d reports are silent: not over when none is any more", c.silent, c.reports)
+		}
+	}
+	var f freeze
+	for range 100 {
+		f.add(epoch, 0, 0, true) // nothing was called
+	}
+	f.add(epoch, 100, 0, false)
+	if on, text := f.decide(epoch); on {
+		t.Errorf("reports without calls: %s", text)
+	}
 }
 
 // What a client counted in part before it had the delay says nothing of a freeze at it.

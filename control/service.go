@@ -177,7 +177,7 @@ func (s *Service) Add(now time.Time, r *report.Report) {
 				counted.eligible += from.Eligible
 			}
 			if heard && s.forced(m, r.Generation, r.Generation) {
-				m.freeze.add(now, from.Safe, from.Eligible)
+				m.freeze.add(now, from.Safe, from.Eligible, r.Silent)
 			}
 			if m.hedging && heard && !thaws && s.inForce != nil && s.inForce.Mode == policy.ModeActive {
 				m.buys.add(now, from)

@@ -91,6 +91,12 @@ func (r *EarlyRule) Observe(eligible bool, now time.Duration) bool {
 	}
 }
 
+// Alarm says that there is another reason for a report now, however likely. As
+// Observe, it stays silent within EarlyGap of the last time.
+func (r *EarlyRule) Alarm(now time.Duration) bool {
+	return r.weights.Load() != nil && r.fire(now)
+}
+
 func (r *EarlyRule) fire(now time.Duration) bool {
 	last := r.last.Load()
 	if last != 0 && int64(now)-last < int64(EarlyGap) || !r.last.CompareAndSwap(last, max(int64(now), 1)) {

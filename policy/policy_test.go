@@ -174,7 +174,7 @@ func TestNamesOfClosedSets(t *testing.T) {
 		ModeOff.String(): "off", ModeShadow.String(): "shadow", ModeActive.String(): "active", Mode(9).String(): "mode(9)",
 		ReplicaServing.String(): "serving", ReplicaProbation.String(): "probation", ReplicaRecovering.String(): "recovering", ReplicaState(9).String(): "replica_state(9)",
 		ReasonOverride.String(): "override", ReasonTracking.String(): "tracking", ReasonCode(99).String(): "reason(99)",
-		SuppressedUnsafe.String(): "unsafe", SuppressedPushback.String(): "pushback", NumSuppressions.String(): "suppression(7)",
+		SuppressedUnsafe.String(): "unsafe", SuppressedSilence.String(): "silence", NumSuppressions.String(): "suppression(8)",
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)

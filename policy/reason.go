@@ -53,11 +53,12 @@ const (
 	SuppressedBudget                         // no token came before the call ended
 	SuppressedReplica                        // no replica that this call has not tried
 	SuppressedPushback                       // the server said: do not retry
+	SuppressedSilence                        // nothing came back, from no replica
 	NumSuppressions
 )
 
 var suppressionNames = [NumSuppressions]string{
-	"unsafe", "mode", "probability", "throttle", "budget", "replica", "pushback",
+	"unsafe", "mode", "probability", "throttle", "budget", "replica", "pushback", "silence",
 }
 
 // String returns the suppression in snake case.

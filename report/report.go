@@ -40,6 +40,7 @@ type Report struct {
 	Interval   time.Duration     // covered, on the source's monotonic clock
 	Generation policy.Generation // in force during the interval; zero: none
 	Early      bool              // sent ahead of the cadence: eligibility ran away
+	Silent     bool              // calls outlived their delays and nothing was answered since
 	Dropped    uint64            // observations that the source could not keep
 	Methods    map[string]*Method
 }

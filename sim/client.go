@@ -116,8 +116,7 @@ func (w *World) ring(c *call) {
 func (w *World) due(c *call) {
 	now := w.now - c.start
 	if why, ok := w.mayHedge(c); !ok {
-		c.refusal = why
-		w.follow(c, c.plan.Refused(), 0)
+		w.follow(c, w.refuse(c, why), 0)
 		return
 	}
 	switch c.client.agent.take(c) {
@@ -148,11 +147,19 @@ func (w *World) mayHedge(c *call) (policy.Suppression, bool) {
 	return 0, true
 }
 
+// refuse says why the due attempt may not go. Silence ends, so it is asked for again.
+func (w *World) refuse(c *call, why policy.Suppression) hedge.Action {
+	c.refusal = why
+	if why == policy.SuppressedSilence {
+		return c.plan.Postponed(w.now - c.start)
+	}
+	return c.plan.Refused()
+}
+
 // granted has a token for the attempt that waited, which may not go any more.
 func (w *World) granted(c *call) {
 	if why, ok := w.mayHedge(c); !ok {
-		c.refusal = why
-		action := c.plan.Refused()
+		action := w.refuse(c, why)
 		c.client.agent.giveBack()
 		w.follow(c, action, 0)
 		return

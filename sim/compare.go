@@ -58,13 +58,20 @@ type Spread struct {
 // Spread returns a figure's spread over the row's seeds.
 func (r *Row) Spread(figure func(*Result) float64) Spread {
 	v := make([]float64, len(r.Results))
-	mean := 0.0
 	for i, res := range r.Results {
 		v[i] = figure(res)
-		mean += v[i] / float64(len(v))
 	}
+	return SpreadOf(v)
+}
+
+// SpreadOf returns the spread of figures, one at least. It sorts them.
+func SpreadOf(v []float64) Spread {
 	slices.Sort(v)
 	n := len(v)
+	mean := 0.0
+	for _, x := range v {
+		mean += x / float64(n)
+	}
 	s := Spread{Median: (v[(n-1)/2] + v[n/2]) / 2, Least: v[0], Most: v[n-1]}
 	for _, x := range v {
 		s.SD += (x - mean) * (x - mean)

@@ -75,8 +75,8 @@ func (l *ours) happen(e event) {
 		l.regularTick()
 	case evLawClient:
 		if cl := l.byNumber[e.ref]; cl != nil {
-			cl.flush(false)
-			l.w.push(event{at: l.w.now + l.w.sc.cadence, kind: evLawClient, ref: e.ref, gen: e.gen})
+			cl.look()
+			l.w.push(event{at: l.w.now + l.w.sc.cadence/hedge.ReportLooks, kind: evLawClient, ref: e.ref, gen: e.gen})
 		}
 	case evMessage:
 		m := l.messages[e.ref]

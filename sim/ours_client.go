@@ -21,8 +21,11 @@ type oursClient struct {
 	lies     bool
 	budget   *hedge.Budget
 	throttle *hedge.Throttle
+	silence  hedge.Silence
 	early    *hedge.EarlyRule
 	runaway  bool // a report goes out ahead of the cadence
+	looks    int
+	fresh    uint64 // calls begun in the interval
 
 	inForce *policy.Policy
 	laws    []policy.Method // of inForce, by method
@@ -123,19 +126,29 @@ func (a *oursClient) method(method int32) policy.Method {
 }
 
 func (a *oursClient) sent(method int32) {
+	a.fresh++
 	a.counts[method].Calls++
 	a.counts[method].Safe++
 	a.l.grant(a.budget.Earn())
 }
 
 func (a *oursClient) eligible(c *call, yes bool) {
+	now := a.l.w.now
+	early := a.early.Observe(yes, now)
 	if yes {
 		a.counts[c.method].Eligible++
+		early = a.pending(c) || early
 	}
-	if a.early.Observe(yes, a.l.w.now) && !a.runaway {
+	if early && !a.runaway {
 		a.runaway = true
 		a.flush(true)
 	}
+}
+
+// pending reports whether a call that is pending is the sign of a silence that is
+// to be reported.
+func (a *oursClient) pending(c *call) bool {
+	return a.silence.Pending(a.l.w.now, c.law.Delay) && a.early.Alarm(a.l.w.now)
 }
 
 func (a *oursClient) mayHedge(c *call) (policy.Suppression, bool) {
@@ -146,6 +159,12 @@ func (a *oursClient) mayHedge(c *call) (policy.Suppression, bool) {
 		return policy.SuppressedProbability, false
 	case !a.throttle.Allow():
 		return policy.SuppressedThrottle, false
+	}
+	if a.pending(c) {
+		a.flush(true)
+	}
+	if !c.plan.Late() && a.silence.Holds(a.l.w.now, c.law.Delay) {
+		return policy.SuppressedSilence, false
 	}
 	return 0, true
 }
@@ -173,6 +192,7 @@ func (a *oursClient) giveBack() {
 }
 
 func (a *oursClient) hedged(c *call) {
+	a.silence.Hedged(a.l.w.now)
 	a.counts[c.method].Hedges++
 	if c.observed && c.plan.Attempts() == 2 {
 		a.counts[c.method].Observed++
@@ -201,6 +221,9 @@ func (a *oursClient) replica(method, i int32) *report.Replica {
 }
 
 func (a *oursClient) ended(c *call, i int, took time.Duration, how outcome) {
+	if how != censored {
+		a.silence.Answered()
+	}
 	if a.lies {
 		took = a.l.w.sc.lie.latency(a.l.w, took)
 	}
@@ -257,6 +280,13 @@ func (a *oursClient) leave() {
 	delete(a.l.byNumber, a.c.number)
 }
 
+func (a *oursClient) look() {
+	if hedge.Reports(a.looks, a.fresh) {
+		a.flush(false)
+	}
+	a.looks++
+}
+
 // flush ends the interval and sends its report.
 func (a *oursClient) flush(early bool) {
 	w := a.l.w
@@ -268,6 +298,7 @@ func (a *oursClient) flush(early bool) {
 		Interval:   w.now - a.began,
 		Generation: a.generation,
 		Early:      early,
+		Silent:     a.silence.Silent(),
 	}
 	for i := range a.counts {
 		if m := a.measured(i); m != nil {
@@ -277,7 +308,7 @@ func (a *oursClient) flush(early bool) {
 			r.Methods[a.l.methods[i]] = m
 		}
 	}
-	a.began, a.runaway = w.now, false
+	a.began, a.runaway, a.fresh = w.now, false, 0
 	a.early.Reset()
 	a.generation = policy.Generation{}
 	if a.inForce != nil {

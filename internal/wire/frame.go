@@ -39,6 +39,7 @@ func FrameToProto(r *report.Report) *hedgedv1.Frame {
 		Interval:   durationpb.New(r.Interval),
 		Generation: GenerationToProto(r.Generation),
 		Early:      r.Early,
+		Silent:     r.Silent,
 		Dropped:    r.Dropped,
 	}}
 	if len(r.Methods) > 0 {
@@ -149,6 +150,7 @@ func FrameFromProto(src report.Source, f *hedgedv1.Frame) (*report.Report, error
 		Interval:   interval,
 		Generation: GenerationFromProto(f.GetGeneration()),
 		Early:      f.GetEarly(),
+		Silent:     f.GetSilent(),
 		Dropped:    f.GetDropped(),
 	}
 	n := len(f.GetMethods())

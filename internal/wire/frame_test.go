@@ -90,6 +90,7 @@ var (
 			Interval:   time.Duration(rapid.Int64Range(0, int64(MaxInterval)).Draw(t, "interval")),
 			Generation: generations.Draw(t, "generation"),
 			Early:      rapid.Bool().Draw(t, "early"),
+			Silent:     rapid.Bool().Draw(t, "silent"),
 			Dropped:    counts.Draw(t, "dropped"),
 		}
 		if rapid.Bool().Draw(t, "server") {

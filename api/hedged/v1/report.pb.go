@@ -273,7 +273,10 @@ type Frame struct {
 	// Observations that the source could not keep; at most 1e9.
 	Dropped uint64 `protobuf:"varint,6,opt,name=dropped,proto3" json:"dropped,omitempty"`
 	// By full method. At most 1,000.
-	Methods       map[string]*MethodReport `protobuf:"bytes,7,rep,name=methods,proto3" json:"methods,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Methods map[string]*MethodReport `protobuf:"bytes,7,rep,name=methods,proto3" json:"methods,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// At its end calls had outlived their delays, and for a delay and more nothing was
+	// answered.
+	Silent        bool `protobuf:"varint,8,opt,name=silent,proto3" json:"silent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -355,6 +358,13 @@ func (x *Frame) GetMethods() map[string]*MethodReport {
 		return x.Methods
 	}
 	return nil
+}
+
+func (x *Frame) GetSilent() bool {
+	if x != nil {
+		return x.Silent
+	}
+	return false
 }
 
 // MethodReport is one method's part of a frame. Counts are of this interval,
@@ -797,7 +807,7 @@ const file_hedged_v1_report_proto_rawDesc = "" +
 	"\aversion\x18\x04 \x01(\tR\aversion\x12)\n" +
 	"\x04kind\x18\x05 \x01(\x0e2\x15.hedged.v1.SourceKindR\x04kind\x12\x18\n" +
 	"\areplica\x18\x06 \x01(\tR\areplica\x12*\n" +
-	"\x11frames_per_answer\x18\a \x01(\rR\x0fframesPerAnswer\"\xe9\x02\n" +
+	"\x11frames_per_answer\x18\a \x01(\rR\x0fframesPerAnswer\"\x81\x03\n" +
 	"\x05Frame\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x18\n" +
 	"\aservice\x18\x02 \x01(\tR\aservice\x125\n" +
@@ -807,7 +817,8 @@ const file_hedged_v1_report_proto_rawDesc = "" +
 	"generation\x12\x14\n" +
 	"\x05early\x18\x05 \x01(\bR\x05early\x12\x18\n" +
 	"\adropped\x18\x06 \x01(\x04R\adropped\x127\n" +
-	"\amethods\x18\a \x03(\v2\x1d.hedged.v1.Frame.MethodsEntryR\amethods\x1aS\n" +
+	"\amethods\x18\a \x03(\v2\x1d.hedged.v1.Frame.MethodsEntryR\amethods\x12\x16\n" +
+	"\x06silent\x18\b \x01(\bR\x06silent\x1aS\n" +
 	"\fMethodsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
 	"\x05value\x18\x02 \x01(\v2\x17.hedged.v1.MethodReportR\x05value:\x028\x01\"\xd3\x05\n" +
