@@ -71,12 +71,12 @@ func All() []Goal {
 		{
 			ID:    "step-up",
 			Text:  "latencies x3: settled in 1.2 s median and 3 s worst, p99.9 of the 30 s after <= 150 ms",
-			Parts: nil,
+			Parts: []Part{stepUp},
 		},
 		{
 			ID:    "step-down",
 			Text:  "latencies / 3: settled in 1.6 s, p99.9 of the 30 s after <= 60 ms",
-			Parts: nil,
+			Parts: []Part{stepDown},
 		},
 		{
 			ID:    "article",
@@ -91,7 +91,7 @@ func All() []Goal {
 		{
 			ID:    "freeze",
 			Text:  "stopped in .4 s median with <= 60 hedges (1 client) or 1.3 a client (200); half rate again 3 s after; none false in 4 h; a x3 shift pauses <= 1.2 s",
-			Parts: nil,
+			Parts: []Part{freezeStops, freezeFalse},
 		},
 		{
 			ID:    "shared",
@@ -121,7 +121,7 @@ func All() []Goal {
 		{
 			ID:    "fleet",
 			Text:  "200 clients: p99.9 85% (stalls) and 20% (lognormal) below the same law per process; extra <= 5% in every 10 s",
-			Parts: nil,
+			Parts: []Part{fleet},
 		},
 		{
 			ID:    "liars",
@@ -131,7 +131,7 @@ func All() []Goal {
 		{
 			ID:    "day",
 			Text:  "4 h with deployments and an outage: extra <= 5% in every 10 s, no call lost, p99.9 within 10% of the oracle hour by hour",
-			Parts: nil,
+			Parts: []Part{wholeDay},
 		},
 		{
 			ID:      "unseen",

@@ -1,0 +1,147 @@
+package goals
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hedged-project/hedged/control"
+	"github.com/hedged-project/hedged/estimator"
+	"github.com/hedged-project/hedged/policy"
+	"github.com/hedged-project/hedged/sim"
+)
+
+const (
+	stepAt    = 40 * time.Second
+	stepAfter = 30 * time.Second // over which the tail counts
+)
+
+// stepWorld is a service whose latencies all change by a factor.
+func stepWorld(name string, clients int, before, after float64) *sim.Scenario {
+	return World(fmt.Sprintf("%s-%d", name, clients), `
+		duration %v
+		warmup   20s
+		clients  %d
+		arrivals poisson 1000
+		latency  lognormal 10ms 0.5
+		stall    call 1%% 500ms
+		replicas 3
+		at 0s    slowdown %g
+		at %v    slowdown %g`, stepAt+stepAfter+time.Second, clients, before, stepAt, after)
+}
+
+// timeline counts calls and those of them that outlive their delay by the slot in
+// which they start.
+type timeline struct {
+	slot            time.Duration
+	calls, eligible []int
+}
+
+func newTimeline(slot, duration time.Duration) *timeline {
+	n := int(duration/slot) + 1
+	return &timeline{slot: slot, calls: make([]int, n), eligible: make([]int, n)}
+}
+
+// settled is how long after from the eligible rate is within half of the target and
+// half as much again in every window of a second for five seconds; a second window
+// begins every slot.
+func (t *timeline) settled(from time.Duration, target float64) time.Duration {
+	window := int(time.Second / t.slot)
+	first, since := int(from/t.slot), int(from/t.slot)
+	for i := first; i+window <= len(t.calls); i++ {
+		calls, eligible := 0, 0
+		for k := i; k < i+window; k++ {
+			calls += t.calls[k]
+			eligible += t.eligible[k]
+		}
+		if rate := float64(eligible) / float64(calls); rate < .5*target || rate > 1.5*target {
+			since = i + 1
+		}
+		if i-since >= 4*window {
+			return time.Duration(since-first) * t.slot
+		}
+	}
+	return time.Duration(len(t.calls)-first) * t.slot
+}
+
+// stepped is what a step did to a world in one run.
+type stepped struct {
+	settled time.Duration
+	tail    estimator.Histogram
+	paused  time.Duration // because everything looked frozen
+}
+
+// step runs a world with a step at stepAt.
+func step(b *Bench, s *sim.Scenario, seeds int) ([]stepped, error) {
+	seen := make([]stepped, seeds)
+	lines := make([]*timeline, seeds)
+	_, err := b.Run(s, Hedged(), seeds, func(i int) sim.Probe {
+		t := newTimeline(50*time.Millisecond, stepAt+stepAfter+time.Minute)
+		lines[i] = t
+		last := time.Duration(0)
+		return sim.Probe{
+			Sent:     func(at time.Duration, _ int) { t.calls[at/t.slot]++ },
+			Eligible: func(_, start time.Duration) { t.eligible[start/t.slot]++ },
+			Answer: func(a sim.Answer) {
+				if a.Start >= stepAt && a.Start < stepAt+stepAfter {
+					seen[i].tail.Record(a.Took)
+				}
+			},
+			Decided: func(at time.Duration, d *control.Decision, _ func() control.Status) {
+				if frozen(d) {
+					seen[i].paused += at - last
+				}
+				last = at
+			},
+		}
+	})
+	for i, t := range lines {
+		seen[i].settled = t.settled(stepAt, s.Target())
+	}
+	return seen, err
+}
+
+// frozen reports whether hedging pauses because everything is slow.
+func frozen(d *control.Decision) bool {
+	for _, m := range d.Policy.Methods {
+		if m.Reason.Code == policy.ReasonFreeze {
+			return true
+		}
+	}
+	return false
+}
+
+func stepChecks(b *Bench, name string, before, after, median, worst, tail float64) ([]Check, error) {
+	var checks []Check
+	for _, clients := range []int{1, 200} {
+		seen, err := step(b, stepWorld(name, clients, before, after), Pick(b, 12, 3))
+		if err != nil {
+			return nil, err
+		}
+		var settled []float64
+		var all estimator.Histogram
+		for i := range seen {
+			settled = append(settled, seen[i].settled.Seconds())
+			all.Merge(&seen[i].tail)
+		}
+		p999, _ := all.Quantile(.999)
+		checks = append(checks, AtMost(fmt.Sprintf("settled-%d", clients), "s", medianOf(settled), median))
+		if worst > 0 {
+			checks = append(checks, AtMost(fmt.Sprintf("worst-%d", clients), "s", largest(settled), worst))
+		}
+		checks = append(checks, AtMost(fmt.Sprintf("p99.9-%d", clients), "ms", Figure{Value: sim.Millis(p999)}, tail))
+	}
+	return checks, nil
+}
+
+func stepUp(b *Bench) ([]Check, error)   { return stepChecks(b, "step-up", 1, 3, 1.2, 3, 150) }
+func stepDown(b *Bench) ([]Check, error) { return stepChecks(b, "step-down", 3, 1, 1.6, 0, 60) }
+
+// medianOf and largest are figures over runs, or over what was seen in them.
+func medianOf(v []float64) Figure { return over(v, func(s sim.Spread) float64 { return s.Median }) }
+func largest(v []float64) Figure  { return over(v, func(s sim.Spread) float64 { return s.Most }) }
+
+func over(v []float64, figure func(sim.Spread) float64) Figure {
+	s := sim.SpreadOf(slices.Clone(v))
+	return Figure{Value: figure(s), SD: s.SD}
+}
