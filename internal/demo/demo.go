@@ -19,6 +19,7 @@ type Options struct {
 	Seed     uint64   // of the replicas' latencies
 	Cold     bool     // no plain run before the hedged one
 	Scenes   []string // names; see Scenes
+	Simulate bool     // the hedged settings, to show them beside
 	// Progress is told what is being done and how far it is, 0 to 1, often and
 	// from several goroutines. Nil: nobody is told.
 	Progress func(what string, done float64)
@@ -41,9 +42,14 @@ func Play(ctx context.Context, o Options) (*Result, error) {
 	}
 	defer d.close()
 
-	r := &Result{Runs: []Run{}, Scenes: []Scene{}}
+	r := &Result{Runs: []Run{}, Simulated: []Simulated{}, Scenes: []Scene{}}
 	if o.Calls > 0 {
 		if err := experiment(ctx, o, d, r); err != nil {
+			return r, err
+		}
+	}
+	if o.Simulate {
+		if r.Simulated, err = simulate(ctx, o, r.Runs); err != nil {
 			return r, err
 		}
 	}
@@ -69,6 +75,10 @@ var scenes = []struct {
 	{"drift", drift},
 	{"http", overHTTP},
 	{"write", writes},
+	{"step", step},
+	{"shared", shared},
+	{"failing", failing},
+	{"fanout", fanout},
 }
 
 // Scenes returns the names of all scenes.

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/attributes"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
@@ -42,6 +43,8 @@ type replica struct {
 	addr   string
 	server *grpc.Server
 	factor atomic.Uint64 // bits of a float64: its latency is this many times the normal one
+	fails  atomic.Uint64 // likewise: the share of its attempts that fail, at once
+	shared atomic.Bool   // a call that stalls does on every replica
 
 	calls atomic.Uint64
 
@@ -52,7 +55,11 @@ type replica struct {
 // GetUser answers after a while, or stops when nobody waits any more.
 func (r *replica) GetUser(ctx context.Context, req *demov1.GetUserRequest) (*demov1.GetUserResponse, error) {
 	r.calls.Add(1)
-	timer := time.NewTimer(r.latency())
+	latency, fails := r.fate(req.GetId())
+	if fails {
+		return nil, status.Error(codes.Unavailable, "out of order")
+	}
+	timer := time.NewTimer(latency)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -62,14 +69,20 @@ func (r *replica) GetUser(ctx context.Context, req *demov1.GetUserRequest) (*dem
 	}
 }
 
-func (r *replica) latency() time.Duration {
+// fate is how long an attempt takes, and whether it fails.
+func (r *replica) fate(call uint64) (latency time.Duration, fails bool) {
 	r.mu.Lock()
 	d := fastest + time.Duration(r.rng.Float64()*float64(slowest-fastest))
-	if r.rng.Float64() < stallShare {
+	stalls := r.rng.Float64() < stallShare
+	fails = r.rng.Float64() < math.Float64frombits(r.fails.Load())
+	r.mu.Unlock()
+	if r.shared.Load() {
+		stalls = rand.New(rand.NewPCG(call, 0)).Float64() < stallShare
+	}
+	if stalls {
 		d = stall
 	}
-	r.mu.Unlock()
-	return time.Duration(float64(d) * math.Float64frombits(r.factor.Load()))
+	return time.Duration(float64(d) * math.Float64frombits(r.factor.Load())), fails
 }
 
 // seen returns how many calls have reached the handler.
@@ -138,6 +151,20 @@ func (f *fleet) dial(ctx context.Context, c *client.Client) (*grpc.ClientConn, e
 func (f *fleet) slowDown(factor float64) {
 	for _, r := range f.replicas {
 		r.slowDown(factor)
+	}
+}
+
+// fail makes a share of all attempts fail.
+func (f *fleet) fail(share float64) {
+	for _, r := range f.replicas {
+		r.fails.Store(math.Float64bits(share))
+	}
+}
+
+// share makes the calls that stall do so on every replica, or no more.
+func (f *fleet) share(on bool) {
+	for _, r := range f.replicas {
+		r.shared.Store(on)
 	}
 }
 

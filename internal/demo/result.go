@@ -9,8 +9,9 @@ import (
 // Result is everything that the demonstration measured. A figure's name ends in
 // its unit, but for counts and ratios.
 type Result struct {
-	Runs   []Run   `json:"runs"`
-	Scenes []Scene `json:"scenes"`
+	Runs      []Run       `json:"runs"`
+	Simulated []Simulated `json:"simulated"`
+	Scenes    []Scene     `json:"scenes"`
 }
 
 // Run is one run of the article's experiment under one policy.

@@ -15,7 +15,8 @@ func overHTTP(ctx context.Context, s stage) ([]Figure, error) {
 	const calls, inFlight = 4000, 40
 	w, err := s.startWeb(client.HTTPOptions{}, func(i int) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if sleep(r.Context(), s.fleet.replicas[i].latency(), func(float64) {}) == nil {
+			latency, _ := s.fleet.replicas[i].fate(0)
+			if sleep(r.Context(), latency, func(float64) {}) == nil {
 				_, _ = w.Write([]byte("ada")) // its caller may have gone
 			}
 		})

@@ -43,10 +43,15 @@ the field:
   daemon-restart  the daemon is killed under load and comes back
   slow-replica    one replica becomes three times slower, then recovers
   drift           latencies grow by half, then something takes the CPU
+  step            all latencies triple, and fall back
+  shared          what stalls does on every replica, so hedges rescue nothing
+  failing         a third of all attempts fails
+  fanout          requests that wait for a hundred calls, plain and hedged
 
-Nothing is left behind. It takes about two minutes.`,
+Nothing is left behind. It takes about four minutes.`,
 		Example: `  hedgectl demo
   hedgectl demo --in-flight 4,40,400 --runs 10 --scenes none
+  hedgectl demo --runs 5 --simulate --scenes none
   hedgectl demo --scenes kill-switch -o json`,
 		Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -82,6 +87,7 @@ Nothing is left behind. It takes about two minutes.`,
 	f.Uint64Var(&d.Seed, "seed", d.Seed, "`NUMBER` that the replicas' latencies follow from, 0 or more")
 	f.BoolVar(&d.Cold, "cold", false, "no plain run first: the daemon knows nothing when hedging is switched on")
 	f.StringVar(&scenes, "scenes", scenes, "all, none, or a `LIST` of "+strings.Join(demo.Scenes(), ","))
+	f.BoolVar(&d.Simulate, "simulate", false, "show what the simulator makes of the hedged runs beside them")
 	f.BoolVar(&quiet, "no-progress", false, "no progress bar")
 	return cmd
 }
@@ -168,6 +174,9 @@ func writeDemo(w io.Writer, r *demo.Result) {
 		writeRuns(w, r.Runs)
 		writeMoves(w, r.Runs)
 	}
+	if len(r.Simulated) > 0 {
+		writeSimulated(w, r.Simulated)
+	}
 	for i, s := range r.Scenes {
 		if i > 0 || len(r.Runs) > 0 {
 			fmt.Fprintln(w)
@@ -247,6 +256,18 @@ func writeArticle(w io.Writer, t *tabwriter.Writer, runs []demo.Run) {
 		}
 		shown[r.InFlight] = true
 		fmt.Fprintf(t, "%d\tplain\t%s\t\n%d\thedged\t%s\t\n", r.InFlight, rows["plain"], r.InFlight, rows["hedged"])
+	}
+	t.Flush()
+}
+
+// writeSimulated shows real runs and the simulator's in one table.
+func writeSimulated(w io.Writer, all []demo.Simulated) {
+	fmt.Fprintln(w, "\nHedged runs beside the simulator's, medians:")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "in flight\truns\textra\tsimulated\tp99.9\tsimulated\tratio\t")
+	for _, s := range all {
+		fmt.Fprintf(t, "%d\t%d\t%.2f%%\t%.2f%%\t%.1f\t%.1f\t%.2f\t\n",
+			s.InFlight, s.Runs, 100*s.Extra, 100*s.SimExtra, s.P999, s.SimP999, s.P999Ratio)
 	}
 	t.Flush()
 }
