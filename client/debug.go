@@ -64,4 +64,5 @@ var advice = [policy.NumSuppressions]string{
 	policy.SuppressedBudget:      "budget: no token came before the call ended",
 	policy.SuppressedReplica:     "replica: no other one was ready",
 	policy.SuppressedPushback:    "pushback: the server asked for no more attempts",
+	policy.SuppressedSilence:     "silence: nothing was answered, by no replica",
 }
