@@ -42,26 +42,27 @@ func newTimeline(slot, duration time.Duration) *timeline {
 	return &timeline{slot: slot, calls: make([]int, n), eligible: make([]int, n)}
 }
 
-// settled is how long after from the eligible rate is within half of the target and
-// half as much again in every window of a second for five seconds; a second window
-// begins every slot.
+// settled is how long after from five seconds begin in each of which the eligible rate
+// is within half of the target and half as much again.
 func (t *timeline) settled(from time.Duration, target float64) time.Duration {
+	const seconds = 5
 	window := int(time.Second / t.slot)
-	first, since := int(from/t.slot), int(from/t.slot)
-	for i := first; i+window <= len(t.calls); i++ {
-		calls, eligible := 0, 0
-		for k := i; k < i+window; k++ {
-			calls += t.calls[k]
-			eligible += t.eligible[k]
+	first := int(from / t.slot)
+	inside := func(i int) bool {
+		rate := float64(sum(t.eligible[i:i+window])) / float64(sum(t.calls[i:i+window]))
+		return rate >= .5*target && rate <= 1.5*target
+	}
+	last := len(t.calls) - seconds*window
+	for i := first; i < last; i++ {
+		all := true
+		for k := 0; k < seconds && all; k++ {
+			all = inside(i + k*window)
 		}
-		if rate := float64(eligible) / float64(calls); rate < .5*target || rate > 1.5*target {
-			since = i + 1
-		}
-		if i-since >= 4*window {
-			return time.Duration(since-first) * t.slot
+		if all {
+			return time.Duration(i-first) * t.slot
 		}
 	}
-	return time.Duration(len(t.calls)-first) * t.slot
+	return time.Duration(last-first) * t.slot
 }
 
 // stepped is what a step did to a world in one run.
@@ -76,7 +77,7 @@ func step(b *Bench, s *sim.Scenario, seeds int) ([]stepped, error) {
 	seen := make([]stepped, seeds)
 	lines := make([]*timeline, seeds)
 	_, err := b.Run(s, Hedged(), seeds, func(i int) sim.Probe {
-		t := newTimeline(50*time.Millisecond, stepAt+stepAfter+time.Minute)
+		t := newTimeline(50*time.Millisecond, stepAt+stepAfter+time.Second)
 		lines[i] = t
 		last := time.Duration(0)
 		return sim.Probe{
@@ -114,7 +115,7 @@ func frozen(d *control.Decision) bool {
 func stepChecks(b *Bench, name string, before, after, median, worst, tail float64) ([]Check, error) {
 	var checks []Check
 	for _, clients := range []int{1, 200} {
-		seen, err := step(b, stepWorld(name, clients, before, after), Pick(b, 12, 3))
+		seen, err := step(b, stepWorld(name, clients, before, after), Pick(b, 12, 5))
 		if err != nil {
 			return nil, err
 		}
