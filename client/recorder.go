@@ -86,7 +86,7 @@ var noLaw policy.Method // without a policy
 // under returns what p says of the method that is called name. Calls mostly share a
 // policy, so the answer of the last one is mostly right.
 func (m *method) under(p *policy.Policy, name string) *policy.Method {
-	if seen := m.seen.Load(); seen != nil && seen.policy == p && m.name == name {
+	if seen := m.seen.Load(); seen != nil && seen.policy == p {
 		return &seen.Method
 	}
 	l := &law{policy: p}
