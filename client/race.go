@@ -49,7 +49,6 @@ type race struct {
 	eligible  bool
 	observing bool               // primary and first hedge are to run to their ends, and do
 	expired   bool               // they have run for long enough
-	judged    bool               // the first hedge has rescued the call, or not in time
 	listening bool               // a goroutine listens to waiter.C
 	refusal   policy.Suppression // why the last due attempt could not go
 }
@@ -281,9 +280,6 @@ func (r *race) commit(winner runner) {
 	t := winner.state()
 	if t.index > 0 && t.answered {
 		r.method.wins.Add(1)
-		if t.index == 1 && !r.judged && r.tells() {
-			r.method.rescued.Add(1)
-		}
 	}
 	if t.failed {
 		r.method.failures.Add(1)
@@ -292,11 +288,7 @@ func (r *race) commit(winner runner) {
 
 // setAlarm sets the alarm for when time alone will matter next.
 func (r *race) setAlarm(now time.Duration) {
-	at, ok := r.plan.Next()
-	if judge, waits := r.judgement(); waits && (!ok || judge < at) {
-		at, ok = judge, true
-	}
-	if ok && r.alarm != nil {
+	if at, ok := r.plan.Next(); ok && r.alarm != nil {
 		r.alarm.timer.Reset(at - now)
 	}
 }
@@ -309,7 +301,6 @@ func (r *race) ring() {
 		return // it is over, or about to be
 	}
 	now := time.Since(r.start)
-	r.judge(now)
 	if !r.eligible && r.last == nil {
 		if now < r.law.Delay {
 			r.alarm.timer.Reset(r.law.Delay - now)
@@ -335,30 +326,6 @@ func (r *race) ring() {
 		r.follow(r.plan.Waiting(now), now)
 	}
 }
-
-// judge notes a first hedge that has not ended its call a delay after its own
-// dispatch: then it is no quicker than the primary, which took as long before.
-func (r *race) judge(now time.Duration) {
-	if at, ok := r.judgement(); ok && now >= at {
-		r.judged = true
-		if r.tells() {
-			r.method.unrescued.Add(1)
-		}
-	}
-}
-
-// judgement returns when the first hedge is to be judged, if it is on its way.
-func (r *race) judgement() (time.Duration, bool) {
-	if r.judged || len(r.hedges) == 0 {
-		return 0, false
-	}
-	t := r.hedges[0].state()
-	return t.after + r.law.Delay, !t.ended
-}
-
-// tells reports whether the first hedge goes to a replica in normal service: one
-// on probation is slow by itself.
-func (r *race) tells() bool { return r.hedges[0].state().replica.state == policy.ReplicaServing }
 
 // due sends the attempt that is due, if it may go, or has it wait for a token.
 func (r *race) due(now time.Duration) {

@@ -48,7 +48,7 @@ type method struct {
 	rec  *recorder
 
 	calls, safe, eligible, hedges, cancelledUnsent, wins, failures atomic.Uint64
-	rescued, unrescued, observed                                   atomic.Uint64 // see report.Method
+	observed                                                       atomic.Uint64 // see report.Method
 	suppressed                                                     [policy.NumSuppressions]atomic.Uint64
 	hedged, unhedged, heldOut                                      estimator.Recorder // see report.Method
 
@@ -246,13 +246,13 @@ func (d *drain) method(m *method) {
 	m.hedged.Drain(&got.Hedged)
 	m.unhedged.Drain(&got.Unhedged)
 	m.heldOut.Drain(&got.HeldOut)
-	got.Rescued, got.Unrescued, got.Observed = m.rescued.Swap(0), m.unrescued.Swap(0), m.observed.Swap(0)
+	got.Observed = m.observed.Swap(0)
 	got.Pairs = m.takePairs()
 	seen := m.counts()
 	// A hedge that counted as unsent may turn out to be sent.
 	seen.CancelledUnsent = max(seen.CancelledUnsent, m.reported.CancelledUnsent)
 	delta := seen.minus(m.reported)
-	if delta != (Counts{}) || got.Hedged.Count()+got.Unhedged.Count()+got.Unrescued+uint64(len(got.Pairs)) > 0 {
+	if delta != (Counts{}) || got.Hedged.Count()+got.Unhedged.Count()+uint64(len(got.Pairs)) > 0 {
 		m.reported = seen
 		delta.put(got)
 		d.put(m.name, got)

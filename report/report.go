@@ -58,8 +58,6 @@ type Method struct {
 	CancelledUnsent uint64 // of Hedges: ended before a replica was picked
 	Wins            uint64 // calls that a hedge answered first
 	Failures        uint64 // calls that ended in a failure that counts (see client)
-	Rescued         uint64 // calls that the first hedge answered within a delay of its dispatch
-	Unrescued       uint64 // calls still pending a delay after the dispatch of the first hedge
 	Suppressed      [policy.NumSuppressions]uint64
 	Replicas        map[string]*Replica
 

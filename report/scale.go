@@ -24,8 +24,6 @@ func (m *Method) scaled(f, phase float64) *Method {
 		CancelledUnsent: scaled(m.CancelledUnsent, f, phase),
 		Wins:            scaled(m.Wins, f, phase),
 		Failures:        scaled(m.Failures, f, phase),
-		Rescued:         scaled(m.Rescued, f, phase),
-		Unrescued:       scaled(m.Unrescued, f, phase),
 		Observed:        scaled(m.Observed, f, phase),
 		Pairs:           m.Pairs[:min(scaled(uint64(len(m.Pairs)), f, phase), uint64(len(m.Pairs)))],
 		Replicas:        make(map[string]*Replica, len(m.Replicas)),

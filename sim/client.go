@@ -35,7 +35,6 @@ type call struct {
 	eligible bool
 	tossed   bool // the coin fell: hedge
 	heldOut  bool // the coin fell: do not hedge
-	judged   bool // the first hedge has rescued the call, or not in time
 	observed bool // it is hedged, and its loser runs to its end
 	refusal  policy.Suppression
 	waiter   hedge.Waiter
@@ -85,10 +84,6 @@ func (w *World) ring(c *call) {
 		return
 	}
 	now := w.now - c.start
-	if at, ok := c.judgement(); ok && now >= at {
-		c.judged = true
-		c.client.agent.rescued(c, false)
-	}
 	if !c.eligible && now >= c.law.Delay {
 		c.eligible = true
 		w.result.eligible(c.start)
@@ -183,22 +178,8 @@ func (w *World) launch(c *call) {
 	w.setAlarm(c)
 }
 
-// judgement returns when the first hedge is to be judged, if it is on its way: a
-// delay after its dispatch.
-func (c *call) judgement() (time.Duration, bool) {
-	if c.judged || c.plan.Attempts() < 2 {
-		return 0, false
-	}
-	h := &c.attempts[1]
-	return h.sent - c.start + c.law.Delay, !h.ended
-}
-
 func (w *World) setAlarm(c *call) {
-	at, ok := c.plan.Next()
-	if judge, waits := c.judgement(); waits && (!ok || judge < at) {
-		at, ok = judge, true
-	}
-	if ok {
+	if at, ok := c.plan.Next(); ok {
 		w.push(event{at: c.start + at, kind: evDue, ref: c.ref, gen: c.gen})
 	}
 }
@@ -264,9 +245,6 @@ func (w *World) commit(c *call, i int) {
 	if c.attempts[i].fails {
 		w.result.failed(c.start)
 	}
-	if i == 1 && !c.judged && !c.attempts[i].fails {
-		cl.agent.rescued(c, true)
-	}
 	cl.agent.done(c, i)
 	if !c.eligible && c.law.Delay > 0 {
 		cl.agent.eligible(c, false)
@@ -288,7 +266,7 @@ func (w *World) take() *call {
 	if n := len(w.idle); n > 0 {
 		c := w.calls[w.idle[n-1]]
 		w.idle = w.idle[:n-1]
-		c.over, c.eligible, c.tossed, c.heldOut, c.judged, c.observed, c.refusal = false, false, false, false, false, false, 0
+		c.over, c.eligible, c.tossed, c.heldOut, c.observed, c.refusal = false, false, false, false, false, 0
 		return c
 	}
 	c := &call{ref: int32(len(w.calls))}

@@ -199,19 +199,6 @@ func (a *oursClient) hedged(c *call) {
 	}
 }
 
-func (a *oursClient) rescued(c *call, yes bool) {
-	for i := range a.c.candidates {
-		if r := &a.c.candidates[i]; r.replica == c.attempts[1].replica && r.state != policy.ReplicaServing {
-			return // it is slow by itself
-		}
-	}
-	if yes {
-		a.counts[c.method].Rescued++
-	} else {
-		a.counts[c.method].Unrescued++
-	}
-}
-
 func (a *oursClient) replica(method, i int32) *report.Replica {
 	r := &a.replicas[method][i]
 	if *r == nil {
@@ -337,7 +324,7 @@ func (a *oursClient) measured(method int) *report.Method {
 			a.replicas[method][i] = nil
 		}
 	}
-	if m.Calls == 0 && m.Replicas == nil && m.Eligible == 0 && m.Hedges == 0 && m.Pairs == nil && m.Unrescued == 0 {
+	if m.Calls == 0 && m.Replicas == nil && m.Eligible == 0 && m.Hedges == 0 && m.Pairs == nil {
 		return nil
 	}
 	if a.lies && a.l.w.sc.lie == lieCounts {

@@ -41,9 +41,6 @@ type agent interface {
 	giveBack()
 	// hedged says that the attempt goes.
 	hedged(*call)
-	// rescued says whether a call's first hedge answered it within a delay of its
-	// dispatch, or the call is still pending then.
-	rescued(c *call, yes bool)
 	// ended says how long attempt i was under way, and how it ended.
 	ended(c *call, i int, took time.Duration, how outcome)
 	// done says that a call is over; attempt i answered it.
@@ -86,7 +83,6 @@ func (quietAgent) take(*call) answer                         { return refused }
 func (quietAgent) promote(*call) bool                        { return false }
 func (quietAgent) giveBack()                                 {}
 func (quietAgent) hedged(*call)                              {}
-func (quietAgent) rescued(*call, bool)                       {}
 func (quietAgent) ended(*call, int, time.Duration, outcome)  {}
 func (quietAgent) done(*call, int)                           {}
 func (quietAgent) leave()                                    {}

@@ -67,8 +67,6 @@ func (e *encoder) method(m *report.Method) *hedgedv1.MethodReport {
 		Wins:            m.Wins,
 		Failures:        m.Failures,
 		Observed:        m.Observed,
-		Rescued:         m.Rescued,
-		Unrescued:       m.Unrescued,
 		Hedged:          e.histogram(&m.Hedged),
 		Unhedged:        e.histogram(&m.Unhedged),
 		HeldOut:         e.histogram(&m.HeldOut),
@@ -188,8 +186,6 @@ func (d *decoder) method(m *hedgedv1.MethodReport) (*report.Method, error) {
 		Wins:            m.GetWins(),
 		Failures:        m.GetFailures(),
 		Observed:        m.GetObserved(),
-		Rescued:         m.GetRescued(),
-		Unrescued:       m.GetUnrescued(),
 	}
 	for _, err := range [...]error{
 		count("calls", out.Calls),
@@ -200,8 +196,6 @@ func (d *decoder) method(m *hedgedv1.MethodReport) (*report.Method, error) {
 		part("wins", out.Wins, "calls", out.Calls),
 		part("failures", out.Failures, "calls", out.Calls),
 		part("observed", out.Observed, "hedges", out.Hedges),
-		part("rescued", out.Rescued, "hedges", out.Hedges),
-		part("unrescued", out.Unrescued, "hedges", out.Hedges),
 		d.histogram("hedged", &out.Hedged, m.GetHedged()),
 		d.histogram("unhedged", &out.Unhedged, m.GetUnhedged()),
 		d.histogram("held_out", &out.HeldOut, m.GetHeldOut()),

@@ -41,7 +41,7 @@ func validReport(nMethods, nReplicas int) *report.Report {
 		m.Hedged.RecordN(30*time.Millisecond, 45)
 		m.Unhedged.Record(400 * time.Millisecond)
 		m.HeldOut.Record(400 * time.Millisecond)
-		m.Observed, m.Rescued, m.Unrescued = 9, 30, 2
+		m.Observed = 9
 		for k := range 9 {
 			m.Pairs = append(m.Pairs, estimator.NewPair(time.Duration(25+k)*time.Millisecond, time.Duration(5+k)*time.Millisecond))
 		}
@@ -116,8 +116,6 @@ var (
 				m.Suppressed[s] = upTo(t, "suppressed", m.Calls)
 			}
 			m.Observed = upTo(t, "observed", m.Hedges)
-			m.Rescued = upTo(t, "rescued", m.Hedges)
-			m.Unrescued = upTo(t, "unrescued", m.Hedges)
 			m.Pairs = rapid.SliceOfN(pairsOfBuckets, 0, 5).Draw(t, "pairs")
 			m.Hedged = histograms.Draw(t, "hedged")
 			m.Unhedged = histograms.Draw(t, "unhedged")
@@ -176,8 +174,8 @@ func difference(got, want *report.Report) string {
 	return ""
 }
 
-func numbers(m *report.Method) [10]uint64 {
-	return [...]uint64{m.Calls, m.Safe, m.Eligible, m.Hedges, m.CancelledUnsent, m.Wins, m.Failures, m.Observed, m.Rescued, m.Unrescued}
+func numbers(m *report.Method) [8]uint64 {
+	return [...]uint64{m.Calls, m.Safe, m.Eligible, m.Hedges, m.CancelledUnsent, m.Wins, m.Failures, m.Observed}
 }
 
 func waits(m *report.Method) []byte { return forms(&m.Hedged, &m.Unhedged, &m.HeldOut) }
@@ -234,8 +232,6 @@ func TestFrameRefused(t *testing.T) {
 		{"more failures than calls", func(f *hedgedv1.Frame) { method(f).Failures = 101_001 }, inMethod + `failures: 101001, want at most`},
 		{"more suppressed than calls", func(f *hedgedv1.Frame) { method(f).Suppressed["budget"] = 101_001 }, inMethod + `suppressed["budget"]: 101001, want at most`},
 		{"more observed than hedges", func(f *hedgedv1.Frame) { method(f).Observed = 100_046 }, inMethod + `observed: 100046, want at most 100000 more than the 45 of hedges`},
-		{"more rescued than hedges", func(f *hedgedv1.Frame) { method(f).Rescued = 100_046 }, inMethod + `rescued: 100046, want at most 100000 more than the 45 of hedges`},
-		{"more unrescued than hedges", func(f *hedgedv1.Frame) { method(f).Unrescued = 100_046 }, inMethod + `unrescued: 100046, want at most 100000 more than the 45 of hedges`},
 		{"half a pair", func(f *hedgedv1.Frame) { method(f).Pairs = []int32{1, 2, 3} }, inMethod + `pairs: 3 buckets, want two for each pair`},
 		{"1,025 pairs", func(f *hedgedv1.Frame) { method(f).Pairs = make([]int32, 2050) }, inMethod + `pairs: 1025, want at most 1024`},
 		{"a bucket below all", func(f *hedgedv1.Frame) { method(f).Pairs = []int32{0, 0, 0, -1922} }, inMethod + `pairs[1]: bucket -1922, want -1921 to 767`},

@@ -400,13 +400,9 @@ type MethodReport struct {
 	// What callers waited for, of the eligible calls that ended: of those hedged,
 	// of the others, and of those that a coin kept from being hedged. Histograms
 	// as in ReplicaReport.
-	Hedged   []byte `protobuf:"bytes,13,opt,name=hedged,proto3" json:"hedged,omitempty"`
-	Unhedged []byte `protobuf:"bytes,14,opt,name=unhedged,proto3" json:"unhedged,omitempty"`
-	HeldOut  []byte `protobuf:"bytes,15,opt,name=held_out,json=heldOut,proto3" json:"held_out,omitempty"`
-	// Calls that the first hedge answered within a delay of its own dispatch, and
-	// calls still pending then. Hedges to replicas on probation count in neither.
-	Rescued       uint64 `protobuf:"varint,16,opt,name=rescued,proto3" json:"rescued,omitempty"`
-	Unrescued     uint64 `protobuf:"varint,17,opt,name=unrescued,proto3" json:"unrescued,omitempty"`
+	Hedged        []byte `protobuf:"bytes,13,opt,name=hedged,proto3" json:"hedged,omitempty"`
+	Unhedged      []byte `protobuf:"bytes,14,opt,name=unhedged,proto3" json:"unhedged,omitempty"`
+	HeldOut       []byte `protobuf:"bytes,15,opt,name=held_out,json=heldOut,proto3" json:"held_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -544,20 +540,6 @@ func (x *MethodReport) GetHeldOut() []byte {
 		return x.HeldOut
 	}
 	return nil
-}
-
-func (x *MethodReport) GetRescued() uint64 {
-	if x != nil {
-		return x.Rescued
-	}
-	return 0
-}
-
-func (x *MethodReport) GetUnrescued() uint64 {
-	if x != nil {
-		return x.Unrescued
-	}
-	return 0
 }
 
 // ReplicaReport holds a client's histograms of one replica. Times run from the
@@ -821,7 +803,7 @@ const file_hedged_v1_report_proto_rawDesc = "" +
 	"\x06silent\x18\b \x01(\bR\x06silent\x1aS\n" +
 	"\fMethodsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
-	"\x05value\x18\x02 \x01(\v2\x17.hedged.v1.MethodReportR\x05value:\x028\x01\"\xd3\x05\n" +
+	"\x05value\x18\x02 \x01(\v2\x17.hedged.v1.MethodReportR\x05value:\x028\x01\"\x9b\x05\n" +
 	"\fMethodReport\x12\x14\n" +
 	"\x05calls\x18\x01 \x01(\x04R\x05calls\x12\x12\n" +
 	"\x04safe\x18\x02 \x01(\x04R\x04safe\x12\x1a\n" +
@@ -840,9 +822,7 @@ const file_hedged_v1_report_proto_rawDesc = "" +
 	"\x05pairs\x18\f \x03(\x11R\x05pairs\x12\x16\n" +
 	"\x06hedged\x18\r \x01(\fR\x06hedged\x12\x1a\n" +
 	"\bunhedged\x18\x0e \x01(\fR\bunhedged\x12\x19\n" +
-	"\bheld_out\x18\x0f \x01(\fR\aheldOut\x12\x18\n" +
-	"\arescued\x18\x10 \x01(\x04R\arescued\x12\x1c\n" +
-	"\tunrescued\x18\x11 \x01(\x04R\tunrescued\x1a=\n" +
+	"\bheld_out\x18\x0f \x01(\fR\aheldOut\x1a=\n" +
 	"\x0fSuppressedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\x1aU\n" +
