@@ -80,11 +80,13 @@ func (in *ingest) Report(stream hedgedv1.ReportService_ReportServer) error {
 	timer := time.NewTimer(rand.N(in.drain + 1))
 	defer timer.Stop()
 	select {
-	case <-ended:
+	case err := <-ended:
+		return err
 	case <-stream.Context().Done():
+		return status.FromContextError(stream.Context().Err()).Err()
 	case <-timer.C:
+		return errStopping
 	}
-	return errStopping
 }
 
 // serve receives and answers until the source closes its side or an error ends

@@ -261,14 +261,20 @@ type deltaClient struct {
 
 func (w *world) delta() *deltaClient {
 	w.t.Helper()
+	c := w.silentDelta()
+	c.read(c.stream.Recv)
+	return c
+}
+
+// silentDelta is a client that does not read until told to.
+func (w *world) silentDelta() *deltaClient {
+	w.t.Helper()
 	ctx, in := newInbox[*discovery.DeltaDiscoveryResponse](w.t)
 	stream, err := discovery.NewAggregatedDiscoveryServiceClient(w.conn).DeltaAggregatedResources(ctx)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	c := &deltaClient{in, stream}
-	c.read(stream.Recv)
-	return c
+	return &deltaClient{in, stream}
 }
 
 func (c *deltaClient) send(r *discovery.DeltaDiscoveryRequest) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/hedged-project/hedged/xds"
 )
@@ -284,6 +285,60 @@ func TestStoppedReadersStayWithinBounds(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Urgent content for a client that does not read fills its stream's buffers: the
+// shard that sends it goes on with the others.
+func TestUrgentContentForAStoppedReaderHoldsNobodyUp(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		large := strings.Repeat(".", 200<<10)
+		off := func(version string) {
+			if err := w.cache.SetUrgent(color, "x", wrapperspb.String(large), version); err != nil {
+				t.Fatal(err)
+			}
+		}
+		off("v0")
+		w.set("y", "v0")
+		stopped, reader := w.silentSotW(), w.delta()
+		stopped.ask("", "", "x")
+		reader.subscribe("y")
+		reader.ack(reader.one())
+		for i := range 20 {
+			version := fmt.Sprint("off", i)
+			off(version)
+			w.set("y", version)
+			r := reader.one()
+			wantChange(t, r, []string{"y=" + version}, nil)
+			reader.ack(r)
+		}
+	})
+}
+
+// Names that come and go while a client answers nothing are not kept.
+func TestDroppedNamesAreNotKept(t *testing.T) {
+	w := start(t, xds.NewCache(color))
+	defer w.end()
+	c := w.silentDelta()
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	const changes = 100_000
+	for i := range changes {
+		c.send(&discovery.DeltaDiscoveryRequest{
+			ResourceNamesSubscribe:   []string{fmt.Sprintf("%0100d", i)},
+			ResourceNamesUnsubscribe: []string{fmt.Sprintf("%0100d", i-1)},
+		})
+	}
+	for deadline := time.Now().Add(30 * time.Second); w.server.Stats().Requests < changes && time.Now().Before(deadline); {
+		runtime.Gosched()
+	}
+	if after := heap(); after > before+4<<20 {
+		t.Errorf("the heap grew from %d to %d bytes", before, after)
+	}
 }
 
 // A publish under 1,000 streams that watch the name and never answer.
