@@ -65,12 +65,18 @@ func (w *watchList) got(name int, before, now int64, at time.Time) {
 	}
 }
 
+// commonAndOne, as a number of names, stands for name 0 and one of the others.
+const commonAndOne = -1
+
 // follow is the client process.
 func follow(addr string, streams, resources, names int, delta bool) {
 	f := &fleet{addr: addr, delta: delta, resources: resources, ready: make(chan struct{})}
 	perClient := names
-	if names == 0 {
+	switch names {
+	case 0:
 		perClient = resources
+	case commonAndOne:
+		perClient = 2
 	}
 	f.initial.Store(int64(streams * perClient))
 	for i := range streams {
@@ -80,6 +86,9 @@ func follow(addr string, streams, resources, names int, delta bool) {
 		}
 		for j := range names {
 			c.names = append(c.names, (i*names+j)%resources)
+		}
+		if names == commonAndOne {
+			c.names = []int{0, 1 + i%(resources-1)}
 		}
 		f.clients = append(f.clients, c)
 	}

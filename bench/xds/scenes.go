@@ -11,9 +11,10 @@ import (
 
 // scenes are what only our server is asked to do.
 var scenes = map[string]func() (map[string]any, error){
-	"hold-10000":       hold,
-	"restart-5000":     restart,
-	"kill-switch-5000": killSwitch,
+	"hold-10000":        hold,
+	"restart-5000":      restart,
+	"kill-switch-5000":  killSwitch,
+	"kill-switch-flood": killSwitchFlood,
 }
 
 // fleetOf starts our server with streams that all have what there is.
@@ -91,10 +92,18 @@ func restart() (map[string]any, error) {
 }
 
 // killSwitch publishes one urgent change to 5,000 streams, in the middle of two
-// seconds in which 40 other changes a second go out to all of them.
-func killSwitch() (map[string]any, error) {
-	const resources, others = 41, 80
-	server, clients, _, err := fleetOf(5000, resources, resources, "127.0.0.1:0")
+// seconds in which 40 other changes a second go out, each to a part of them.
+func killSwitch() (map[string]any, error) { return stopped(commonAndOne) }
+
+// killSwitchFlood is killSwitch where each of the other changes concerns all, which
+// is far more than two cores can deliver one by one.
+func killSwitchFlood() (map[string]any, error) { return stopped(stopResources) }
+
+const stopResources = 41
+
+func stopped(names int) (map[string]any, error) {
+	const resources, others = stopResources, 82
+	server, clients, _, err := fleetOf(5000, resources, names, "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
@@ -102,13 +111,13 @@ func killSwitch() (map[string]any, error) {
 	defer clients.Stop()
 	var took []float64
 	for round := range 5 {
-		p := plan{First: int64((round + 1) * others * resources), N: others, Gap: time.Second / 40, Off: others / 2}
+		p := plan{First: int64((round + 1) * others * resources), N: others, Gap: time.Second / 40, Off: resources + 1}
 		_, rec, _, err := carry(server, clients, p)
 		if err != nil {
 			return nil, err
 		}
 		took = append(took, ms(rec.Latencies[p.Off-1]))
-		fmt.Fprintf(os.Stderr, "kill-switch-5000 last client %v ms; others p50 %v ms\n", took[round], ms(quantile(rec.Latencies, .5)))
+		fmt.Fprintf(os.Stderr, "kill switch: last client %v ms; others p50 %v ms\n", took[round], ms(quantile(rec.Latencies, .5)))
 	}
 	return map[string]any{"last_client_ms": median(took), "all_ms": took}, nil
 }
