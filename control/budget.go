@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// bucketShare of the target is what calls earn. The rest pays for starting
-	// tokens: over the n calls of two windows, bucketShare*target*n + start <= target*n.
+	// Calls earn what the target leaves when a window of them has paid for the start,
+	// and no less than bucketShare of it.
 	// A lone client of 4,000 calls with a stall in a hundred finds its stalls
 	// within 5% from .046 a call, a burst of 50 and a start of 15 at 4, 40 and 400
 	// calls in flight, also where its delay is far too short; see hedge's tests.
@@ -49,7 +49,7 @@ const (
 
 	// Where so many clients call at once, those that start are few, and their calls
 	// earn the whole target: what stalled replicas took from buckets is back in minutes.
-	// Fewer than fewClients earn bucketShare of it; between the two nothing changes.
+	// Fewer than fewClients earn less; between the two nothing changes.
 	manyClients = 10
 	fewClients  = 3
 
@@ -67,17 +67,19 @@ const (
 // lone is a client of which nothing but that is known.
 var lone = fleet{clients: 1, crowding: 1}
 
-// ratio is what a call earns, without the noise of binary fractions.
-func ratio(target float64, f fleet) float64 {
+// ratio is what a call of clients with such a start earns, without the noise of
+// binary fractions.
+func ratio(target, start float64, f fleet) float64 {
+	earned := target
 	if f.clients < manyClients && f.crowding == 1 {
-		target *= bucketShare
+		earned = max(bucketShare*target, target-start/max(f.run, 1))
 	}
-	return math.Round(target*1e6) / 1e6
+	return min(math.Round(earned*1e6)/1e6, target)
 }
 
 // unknownBudget is for a service whose clients' rates were not measured yet.
 func unknownBudget(target float64) policy.Budget {
-	return policy.Budget{Ratio: ratio(target, lone), Burst: minBurst, Start: unknownStart}
+	return policy.Budget{Ratio: ratio(target, unknownStart, lone), Burst: minBurst, Start: unknownStart}
 }
 
 // fleet is how a service's clients call methods that may be hedged.
@@ -86,6 +88,7 @@ type fleet struct {
 	calls    float64       // of each in Window
 	life     time.Duration // of each
 	crowding float64       // of their calls
+	run      float64       // calls, as steadied
 }
 
 // wantBudget is the bucket of each client. A lone one may spend its whole start on
@@ -93,14 +96,14 @@ type fleet struct {
 // others chance does not let all meet more eligible calls than are expected.
 func wantBudget(target float64, f fleet) policy.Budget {
 	perWindow := target * f.calls
-	perLife := steer * perWindow * f.life.Seconds() / Window.Seconds()
+	perLife := steer(f.run) * perWindow * f.life.Seconds() / Window.Seconds()
 	own := startWindows * (1 - bucketShare) * perWindow
 	start := own + (1-1/f.clients)*startDeviations*math.Sqrt(perLife)
 	start = math.Round(min(max(start, minStart), maxStart))
 	burst := min(max(perWindow*burstTime.Seconds()/Window.Seconds(), minBurst), maxBurst)
 	burst += crowdedBurst * (f.crowding - 1) / f.clients
 	return policy.Budget{
-		Ratio: ratio(target, f),
+		Ratio: ratio(target, start, f),
 		Burst: math.Round(min(max(burst, start), policy.MaxBurst)),
 		Start: start,
 	}
@@ -108,8 +111,8 @@ func wantBudget(target float64, f fleet) policy.Budget {
 
 // nextBudget keeps the burst and start in force unless the measured rates
 // call for clearly different ones.
-func nextBudget(inForce policy.Budget, target float64, t tally, clients int, life time.Duration, crowding float64) policy.Budget {
-	known := min(max(inForce.Ratio, ratio(target, lone)), target) // of this target, or another one
+func nextBudget(inForce policy.Budget, target float64, t tally, clients int, life time.Duration, crowding, run float64) policy.Budget {
+	known := min(max(inForce.Ratio, ratio(target, unknownStart, lone)), target) // of this target, or another one
 	next := policy.Budget{Ratio: known, Burst: inForce.Burst, Start: inForce.Start}
 	if t.safe < minRateCalls || clients == 0 {
 		return next
@@ -118,14 +121,35 @@ func nextBudget(inForce policy.Budget, target float64, t tally, clients int, lif
 	bound := t.clientTime < least
 	calls := float64(t.safe) * float64(Window) / float64(max(t.clientTime, least))
 	atOnce := max(1, float64(t.clientTime)/float64(Window)) // clients that call, not all that were there
-	want := wantBudget(target, fleet{clients: atOnce, calls: calls, life: life, crowding: crowding})
-	if want.Ratio > next.Ratio || !bound && atOnce < fewClients {
-		next.Ratio = want.Ratio
-	}
+	f := fleet{clients: atOnce, calls: calls, life: life, crowding: crowding, run: run}
+	want := wantBudget(target, f)
 	next.Burst = steadied(next.Burst, want.Burst, keepFactor, bound)
 	next.Start = steadied(next.Start, want.Start, math.Sqrt(keepFactor), bound)
+	// A start that is kept is paid for, not the one that the last seconds call for.
+	if r := ratio(target, next.Start, f); r > next.Ratio || !bound && atOnce < fewClients {
+		next.Ratio = r
+	}
 	next.Burst = max(next.Burst, next.Start)
 	return next
+}
+
+// nextRun is how many calls a client that is there makes in Window, as the share at
+// which the rate is held goes by: of those that are there one after the other each has
+// its own run. While the window is not full it is a lower bound.
+func nextRun(inForce float64, t tally, clients int, bound bool) float64 {
+	if t.safe < minRateCalls || clients == 0 {
+		return inForce
+	}
+	return steadied(inForce, float64(t.safe)/float64(clients), steerKeep, bound)
+}
+
+// restoredRun is the run that the budget from before a restart was made for; 0: it
+// does not tell.
+func restoredRun(b policy.Budget, target float64) float64 {
+	if b.Ratio >= target {
+		return 0
+	}
+	return b.Start / (target - b.Ratio)
 }
 
 // steadied returns what is in force unless the wanted value differs by a factor; a

@@ -9,12 +9,17 @@ import (
 )
 
 const (
-	// steer is the share of the target at which the eligible rate is held. The
-	// budget must not bind in steady state, or a random part of the stalls goes
-	// without a hedge; and a lone client of 4,000 calls, whose eligible count has
-	// a standard deviation of 7.5%, must end below the target in 98 runs of 100:
-	// 1 / (1 + 2.05 x .075) = .867.
-	steer = 0.86
+	// The eligible rate is held below the target by steerMargin where a client makes
+	// steerCalls in Window, and of more calls by less, as chance moves their share less.
+	// The budget must not bind in steady state, or a random part of the stalls goes
+	// without a hedge; and a lone client of 4,000 calls, whose eligible count has a
+	// standard deviation of 7.5%, must end below the target in 98 runs of 100:
+	// 1 / (1 + 2.18 x .0747) = .86. Of 10,000 calls it is .907. Of fewer than
+	// steerCalls no rate worth having is below it that surely, and the budget must do.
+	steerMargin = 2.18 * .0747
+	steerCalls  = 4000
+	// The calls of a client are what they were until they differ by steerKeep: rates jitter.
+	steerKeep = 1.25
 
 	// The delay in force stays while the eligible rate is within these shares of
 	// the wanted one, give or take significance standard errors. Delays
@@ -60,8 +65,14 @@ const (
 	bucketRatio = 1.011
 )
 
+// steer is the share of the target at which the eligible rate is held where each
+// client makes so many calls in Window.
+func steer(calls float64) float64 {
+	return 1 / (1 + steerMargin*math.Sqrt(steerCalls/max(calls, steerCalls)))
+}
+
 // wantedRate is the eligible rate that the delay aims at.
-func wantedRate(target float64) float64 { return steer * target }
+func wantedRate(target, calls float64) float64 { return steer(calls) * target }
 
 // samplesNeeded is the fewest calls from which a delay for the wanted rate is estimated.
 func samplesNeeded(wanted float64) uint64 {
@@ -161,8 +172,8 @@ type basis struct {
 
 // restoredBasis is that of a delay from before a restart, from more calls than
 // there will be soon.
-func restoredBasis(target float64) basis {
-	return basis{calls: math.MaxUint64 / renewGrowth, wanted: wantedRate(target)}
+func restoredBasis(target, run float64) basis {
+	return basis{calls: math.MaxUint64 / renewGrowth, wanted: wantedRate(target, run)}
 }
 
 // renew reports whether the delay is to be estimated anew by n calls, and notes it.

@@ -17,7 +17,7 @@ func ramp(n int) *estimator.Sample {
 }
 
 func input(inForce time.Duration, s *estimator.Sample) delayInput {
-	return delayInput{inForce: inForce, sample: s, wanted: wantedRate(.05), correction: 1, crowding: 1, min: time.Millisecond, max: time.Second}
+	return delayInput{inForce: inForce, sample: s, wanted: wantedRate(.05, steerCalls), correction: 1, crowding: 1, min: time.Millisecond, max: time.Second}
 }
 
 func TestDelayFollowsTheQuantile(t *testing.T) {
@@ -108,7 +108,7 @@ func TestDelayKeepsItsBounds(t *testing.T) {
 
 func TestSamplesNeeded(t *testing.T) {
 	for target, want := range map[float64]uint64{.05: 200, .01: 582, .5: 200} {
-		if got := samplesNeeded(wantedRate(target)); got != want {
+		if got := samplesNeeded(wantedRate(target, steerCalls)); got != want {
 			t.Errorf("target %v: %d, want %d", target, got, want)
 		}
 	}
@@ -143,8 +143,8 @@ func TestDelayIsRenewed(t *testing.T) {
 			t.Errorf("%d calls, wanted %v, crowding %v: %v, want %v", c.n, c.wanted, c.crowd, got, c.want)
 		}
 	}
-	b = restoredBasis(.05)
-	if b.renew(now, 1e6, wantedRate(.05), 1) {
+	b = restoredBasis(.05, steerCalls)
+	if b.renew(now, 1e6, wantedRate(.05, steerCalls), 1) {
 		t.Error("a delay from before a restart is renewed, want it kept in its band")
 	}
 

@@ -60,6 +60,7 @@ func newMethod(name string) *method {
 type setting struct {
 	cfg      Config
 	target   float64
+	run      float64       // calls of a client in Window
 	crowding float64       // of the service
 	memory   time.Duration // of latencies
 	serving  int           // replicas seen in normal service
@@ -74,7 +75,7 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 	m.latency.Advance(now)
 	window := m.counts.sum(now, windowSubs)
 	kept := m.counts.sum(now, memorySubs)
-	wanted := wantedRate(in.target)
+	wanted := wantedRate(in.target, in.run)
 	out := policy.Method{
 		Probability: 1,
 		MaxAttempts: in.cfg.MaxAttempts,

@@ -43,6 +43,7 @@ type Service struct {
 
 	crowding   crowding
 	costly     costly
+	run        float64        // calls of a client in Window, kept against jitter
 	budget     policy.Budget  // burst and start, kept against jitter
 	inForce    *policy.Policy // the last that was to be published; nil: none
 	generation policy.Generation
@@ -88,6 +89,7 @@ func (s *Service) Restore(p *policy.Policy) {
 	s.inForce = p
 	s.generation = p.Generation
 	s.budget = p.Budget
+	s.run = restoredRun(p.Budget, s.target())
 	for name, from := range p.Methods {
 		if len(s.methods) >= maxMethods {
 			break
@@ -97,7 +99,7 @@ func (s *Service) Restore(p *policy.Policy) {
 		m.restored = &held
 		if from.Reason.Code != policy.ReasonNoData { // else it is the default delay
 			m.delay, m.since = from.Delay, p.Generation
-			m.basis = restoredBasis(s.target())
+			m.basis = restoredBasis(s.target(), s.run)
 		}
 		s.methods[name] = m
 	}
@@ -282,7 +284,8 @@ func (s *Service) Tick(now time.Time) Decision {
 		target *= costlyShare
 		burstCrowding = min(crowding, costlyCrowding)
 	}
-	s.budget = nextBudget(s.budget, target, window, len(s.clients), s.life(now), burstCrowding)
+	s.run = nextRun(s.run, window, len(s.clients), now.Before(s.graceUntil))
+	s.budget = nextBudget(s.budget, target, window, len(s.clients), s.life(now), burstCrowding, s.run)
 
 	fallback := policy.Method{
 		Delay:       s.cfg.DefaultDelay,
@@ -307,6 +310,7 @@ func (s *Service) Tick(now time.Time) Decision {
 		cfg:      s.cfg,
 		target:   target,
 		serving:  serving,
+		run:      s.run,
 		crowding: crowding,
 		memory:   memory,
 		grace:    now.Before(s.graceUntil),
