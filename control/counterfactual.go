@@ -34,8 +34,15 @@ const (
 	confidence = 1.96
 )
 
-// observe is the share of hedged calls that clients are to observe.
-func observe(target float64) float64 { return min(observeShare, observeMost/target) }
+// observe is the share of hedged calls that clients are to observe: none where
+// calls are crowded. What runs on there has others wait behind it: in three queues
+// half to .7 busy the p99.9 was 8 to 11% higher with observers.
+func observe(target, crowding float64) float64 {
+	if crowding > 1 {
+		return 0
+	}
+	return min(observeShare, observeMost/target)
+}
 
 // holdout is the share of calls to hedge that clients are to hold out.
 func (c *counterfactual) holdout(target float64) float64 {

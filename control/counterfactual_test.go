@@ -173,7 +173,10 @@ func TestRescues(t *testing.T) {
 func TestSharesOfChosenCalls(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		target := rapid.Float64Range(MinTarget, MaxTarget).Draw(t, "target")
-		if o := observe(target); !(o > 0 && o <= .2 && o*target <= .01+1e-12) {
+		if o := observe(target, 1.01); o != 0 {
+			t.Errorf("observes %g of crowded calls", o)
+		}
+		if o := observe(target, 1); !(o > 0 && o <= .2 && o*target <= .01+1e-12) {
 			t.Errorf("observes %g at a target of %g", o, target)
 		}
 		m := &report.Method{Safe: 100_000, Eligible: 4000}

@@ -178,7 +178,7 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 		m.hedging = false
 		return out, guards
 	}
-	out.Observe, out.Holdout = observe(in.target), m.buys.holdout(in.target)
+	out.Observe, out.Holdout = observe(in.target, in.crowding), m.buys.holdout(in.target)
 	m.hedging = true
 	if ask(policy.ReasonShared, isShared, sharedText) {
 		out.Probability, out.MaxAttempts = m.shared.share, 2
