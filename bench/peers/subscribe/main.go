@@ -1,3 +1,4 @@
+// Command subscribe prints the mode of each policy as it comes.
 package main
 
 import (
