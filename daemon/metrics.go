@@ -93,6 +93,10 @@ func writeServiceGauges(e *exposition, services []scraped) {
 			e.sample(s.labels, truth(s.policy.Mode == m), "mode", m.String())
 		}
 	}
+	e.family("hedged_reason", "gauge", "1 for the guard that decided the service's policy; only that one has a series.")
+	for _, s := range services {
+		e.sample(s.labels, 1, "reason", s.policy.Reason.Code.String())
+	}
 	e.family("hedged_policy_generation_epoch", "gauge", "Epoch of the policy in force: Unix milliseconds at the making of its store.")
 	for _, s := range services {
 		e.sample(s.labels, float64(s.policy.Generation.Epoch))
@@ -135,6 +139,14 @@ func writeMethodGauges(e *exposition, services []scraped) {
 				if v, ok := g.value(&s.rows[i]); ok {
 					e.sample(s.rows[i].labels, v)
 				}
+			}
+		}
+	}
+	e.family("hedged_method_reason", "gauge", "1 for the guard that decided the method's policy; only that one has a series.")
+	for _, s := range services {
+		for i := range s.rows {
+			if code := s.rows[i].policy.Reason.Code; code != policy.ReasonUnknown {
+				e.sample(s.rows[i].labels, 1, "reason", code.String())
 			}
 		}
 	}

@@ -21,34 +21,49 @@ import (
 	"github.com/hedged-project/hedged/policy"
 )
 
+const listMethod = "/shop.Orders/List"
+
+// reason is a guard as metrics name it.
+func reason(r *hedgedv1.Reason) string {
+	return strings.ToLower(strings.TrimPrefix(r.GetCode().String(), "REASON_CODE_"))
+}
+
+// eventful has orders reported for a while, by a client and a server: two methods,
+// and a replica that is slow for so long that it shows. end closes the streams.
+func (w *world) eventful() (end func()) {
+	r := w.report(clientSource("client-1"))
+	servers := w.report(serverSource("10.0.0.1:80"))
+	for seq := uint64(1); seq <= 15; seq++ { // long enough for a replica to show that it is slow
+		f := frame(seq, "orders", get, 600, 10*time.Millisecond)
+		f.Methods[listMethod] = frame(seq, "orders", listMethod, 300, 20*time.Millisecond).Methods[listMethod]
+		for name, m := range f.Methods {
+			m.Replicas["10.0.0.3:80"] = frame(seq, "orders", name, 300, time.Second).Methods[name].Replicas["10.0.0.0:80"]
+			m.Eligible, m.Hedges, m.CancelledUnsent, m.Wins, m.Failures = 30, 20, 1, 15, 2
+			m.Suppressed = map[string]uint64{"budget": 7, "throttle": 3}
+		}
+		f.Dropped = 5
+		r.take(f)
+		servers.take(&hedgedv1.Frame{
+			Sequence: seq, Service: "default/orders", Interval: durationpb.New(time.Second),
+			Methods: map[string]*hedgedv1.MethodReport{
+				get: {Server: &hedgedv1.ServerReport{Attempts: 300, Hedges: 10, Cancelled: 4, Wasted: durationpb.New(time.Second / 4)}},
+			},
+		})
+		time.Sleep(time.Second)
+	}
+	return func() {
+		r.close()
+		servers.close()
+	}
+}
+
 // What is scraped is what AdminService says of the same moment, and it is all
 // that operators watch.
 func TestMetricsAgreeWithAdmin(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
-		r := w.report(clientSource("client-1"))
-		defer r.close()
-		servers := w.report(serverSource("10.0.0.1:80"))
-		defer servers.close()
-		const list = "/shop.Orders/List"
-		for seq := uint64(1); seq <= 15; seq++ { // long enough for a replica to show that it is slow
-			f := frame(seq, "orders", get, 600, 10*time.Millisecond)
-			f.Methods[list] = frame(seq, "orders", list, 300, 20*time.Millisecond).Methods[list]
-			for name, m := range f.Methods {
-				m.Replicas["10.0.0.3:80"] = frame(seq, "orders", name, 300, time.Second).Methods[name].Replicas["10.0.0.0:80"]
-				m.Eligible, m.Hedges, m.CancelledUnsent, m.Wins, m.Failures = 30, 20, 1, 15, 2
-				m.Suppressed = map[string]uint64{"budget": 7, "throttle": 3}
-			}
-			f.Dropped = 5
-			r.take(f)
-			servers.take(&hedgedv1.Frame{
-				Sequence: seq, Service: "default/orders", Interval: durationpb.New(time.Second),
-				Methods: map[string]*hedgedv1.MethodReport{
-					get: {Server: &hedgedv1.ServerReport{Attempts: 300, Hedges: 10, Cancelled: 4, Wasted: durationpb.New(time.Second / 4)}},
-				},
-			})
-			time.Sleep(time.Second)
-		}
+		end := w.eventful()
+		defer end()
 		m, s := w.metrics(), w.service("orders")
 
 		of := `tenant="default",service="orders"`
@@ -61,6 +76,7 @@ func TestMetricsAgreeWithAdmin(t *testing.T) {
 		m.want("hedged_policy_generation_epoch", of, float64(s.Policy.Generation.Epoch))
 		m.want("hedged_policy_generation_number", of, float64(s.Policy.Generation.Number))
 		m.want("hedged_clients", of, float64(s.Clients))
+		m.want("hedged_reason", of+`,reason="`+reason(s.Policy.Reason)+`"`, 1)
 		if len(s.Methods) != 2 || s.Load.GetExtraLoad() == 0 {
 			t.Fatalf("status: %v", s)
 		}
@@ -69,6 +85,7 @@ func TestMetricsAgreeWithAdmin(t *testing.T) {
 			m.want("hedged_method_extra_load_ratio", set, method.Load.GetExtraLoad())
 			m.want("hedged_eligible_ratio", set, method.Load.GetEligibleRate())
 			m.want("hedged_delay_seconds", set, method.Policy.Delay.AsDuration().Seconds())
+			m.want("hedged_method_reason", set+`,reason="`+reason(method.Policy.Reason)+`"`, 1)
 			m.want("hedged_eligible_calls_total", set, 15*30)
 			m.want("hedged_hedges_total", set, 15*20)
 			m.want("hedged_hedges_unsent_total", set, 15)
@@ -167,9 +184,9 @@ func TestNamesWithoutEndMakeBoundedSeries(t *testing.T) { // not parallel: it me
 			}
 		}
 		m := w.metrics()
-		// 100 methods and the others, each with 3 gauges and 12 counters, one of
-		// which has 7 reasons; some replicas that are slow by chance.
-		const most = (maxMethodRows + 1) * (3 + 12 + 6)
+		// 100 methods and the others, each with 4 gauges and 12 counters, one of
+		// which has 8 reasons; some replicas that are slow by chance.
+		const most = (maxMethodRows + 1) * (4 + 12 + 7)
 		if added := max(peak, m.count) - empty; added > most+maxReplicaSeries {
 			t.Errorf("%d series more than at the start (%d halfway), want at most %d", added, half-empty, most+maxReplicaSeries)
 		}

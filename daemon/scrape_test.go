@@ -13,6 +13,8 @@ import (
 // exposed is a scrape that was read strictly.
 type exposed struct {
 	t      *testing.T
+	order  []string                      // families as they are written
+	helps  map[string]string             // by family
 	kinds  map[string]string             // by family
 	series map[string]map[string]float64 // by family and label set
 	count  int
@@ -44,7 +46,7 @@ var histogramParts = []string{"_bucket", "_sum", "_count"}
 // readExposition reads Prometheus' text format, and accepts only what this
 // daemon should write: each family once, with HELP and TYPE before its series.
 func readExposition(text string) (exposed, error) {
-	e := exposed{kinds: map[string]string{}, series: map[string]map[string]float64{}}
+	e := exposed{helps: map[string]string{}, kinds: map[string]string{}, series: map[string]map[string]float64{}}
 	if !strings.HasSuffix(text, "\n") {
 		return e, fmt.Errorf("the last line does not end")
 	}
@@ -59,6 +61,7 @@ func readExposition(text string) (exposed, error) {
 				return fail("bad or repeated HELP")
 			}
 			helped = name
+			e.order, e.helps[name] = append(e.order, name), help
 			continue
 		}
 		if rest, ok := strings.CutPrefix(line, "# TYPE "); ok {
