@@ -7,10 +7,9 @@ const (
 	// runs do not pass by themselves.
 	slowWindows = 3
 
-	// Together they must have this z. Three windows of chance that do not look healthy
-	// come once in 40,000, and one in 280,000 with z > 6 in sum; three of 1.5 times the
-	// latency have 9.6 give or take 1.5.
-	runZ = 6.5
+	// Together they must have this z. Three windows of 1.5 times the latency have 11
+	// give or take 1. Runs that had less when they passed teach nothing.
+	runZ = 6
 
 	// A run must be so many times as long as the longest that passed by itself.
 	patienceFactor = 3
@@ -29,11 +28,10 @@ const (
 )
 
 // run is a replica's surplus of windows that do not look healthy over those that do,
-// since it last had none, and what all of them say together. A window of 100 calls
-// says of 1.5 times the latency z = 6.4 give or take 1.5, so that of three such
-// windows one in six is not slow by itself; their sum is.
+// since it last had none, and what all of them say together: in a window of 70 calls
+// 1.5 times the latency is not always clear, in a sum of three it is.
 type run struct {
-	length, longest int // longest: of those lengths at which the sum was slow
+	length, longest int // longest: of those lengths at which the sum was enough
 	sum             evidence
 }
 
@@ -43,7 +41,7 @@ func (r *run) persists(needed int) bool {
 	if needed >= slowWindows {
 		z = runZ
 	}
-	return r.length >= needed && r.sum.slow() && r.sum.z() > z
+	return r.length >= needed && r.sum.beyond(z)
 }
 
 // patience is how long a run a pool takes for chance. Where calls queue, those of
@@ -88,7 +86,7 @@ func (p *patience) observe(r *run, e evidence) {
 	r.sum.add(e)
 	if !e.healthy() {
 		r.length++
-		if r.sum.slow() {
+		if r.sum.beyond(runZ) {
 			r.longest = max(r.longest, r.length)
 		}
 		return

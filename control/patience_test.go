@@ -10,11 +10,12 @@ import (
 
 // Evidence of a window that is slow, looks healthy, or is between the two.
 var (
-	slowWindow    = evidence{known: 100, longer: 60, expected: 20, variance: 16, mine: 30, pools: 5, clearly: 30}
-	healthyWindow = evidence{known: 100, longer: 10, expected: 10, variance: 9, mine: 5, pools: 5, clearly: 2}
-	weakWindow    = evidence{known: 70, longer: 18.4, expected: 8, variance: 7.3, mine: 16, pools: 6.5, clearly: 14}
-	chanceWindow  = evidence{known: 70, longer: 16, expected: 8, variance: 7.3, mine: 14.5, pools: 6.8, clearly: 12}
-	unclearWindow = evidence{known: 100, longer: 19, expected: 10, variance: 9, mine: 9, pools: 5, clearly: 6}
+	slowWindow    = evidence{known: 100, score: 160, expected: 95, variance: 100, clearly: 60, pools: 40}
+	healthyWindow = evidence{known: 100, score: 90, expected: 85, variance: 100, clearly: 30, pools: 40}
+	weakWindow    = evidence{known: 100, score: 122, expected: 85, variance: 100, clearly: 55, pools: 40}
+	chanceWindow  = evidence{known: 100, score: 115, expected: 85, variance: 100, clearly: 50, pools: 40}
+	unclearWindow = evidence{known: 100, score: 110, expected: 85, variance: 100, clearly: 50, pools: 40}
+	smallWindow   = evidence{known: 1000, score: 1250, expected: 850, variance: 1000, clearly: 390, pools: 400}
 )
 
 func (p *patience) observeAll(r *run, n int, e evidence) {
@@ -67,8 +68,8 @@ func TestRunsAreJudgedBySum(t *testing.T) {
 		{"two slow", []evidence{slowWindow, slowWindow}, false},
 		{"three with z 3.7", []evidence{weakWindow, weakWindow, weakWindow}, true},
 		{"one healthy among them", []evidence{weakWindow, healthyWindow, weakWindow, weakWindow}, false},
-		{"three with z 3 and twice the share", []evidence{chanceWindow, chanceWindow, chanceWindow}, false},
-		{"thirty of too small a ratio", slices.Repeat([]evidence{unclearWindow}, 30), false},
+		{"three with z 3", []evidence{chanceWindow, chanceWindow, chanceWindow}, false},
+		{"thirty that the floors explain", slices.Repeat([]evidence{smallWindow}, 30), false},
 	} {
 		var p patience
 		var r run
@@ -81,9 +82,7 @@ func TestRunsAreJudgedBySum(t *testing.T) {
 	}
 	var p patience
 	var r run
-	for range 2 {
-		p.observe(&r, unclearWindow)
-	}
+	p.observeAll(&r, 2, weakWindow)
 	p.observeAll(&r, 2, healthyWindow)
 	within(t, "needed after chance passed", p.needs(0), slowWindows, slowWindows)
 	if r != (run{}) {

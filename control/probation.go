@@ -238,80 +238,76 @@ func (p *probation) release(now time.Time, limit float64) {
 func (p *probation) judge() map[*replica]evidence {
 	found := make(map[*replica]evidence, len(p.replicas))
 	for _, stratum := range p.strata {
-		typical, ok := typicalQuantile(stratum)
+		typical, ok := typicalQuantiles(stratum)
 		if !ok {
 			continue
 		}
-		// Above its bucket: where all latencies are equal, nothing outlives them.
-		typical = time.Duration(bucketRatio * float64(typical))
-		sick := typical + max(slowFloor, time.Duration(slowShare*float64(typical)))
-		var poolN, poolLonger float64
-		type counted struct {
-			r                  *replica
-			n, longer, clearly float64
-		}
-		all := make([]counted, 0, len(stratum))
+		var pool ranked
+		all := make(map[*replica]ranked, len(stratum))
 		for r, s := range stratum {
-			n, longer := counts(s, typical)
-			_, clearly := counts(s, sick)
-			all = append(all, counted{r, n, longer, clearly})
+			t := rank(s, typical)
+			all[r] = t
 			if r.state == policy.ReplicaServing {
-				poolN += n
-				poolLonger += longer
+				pool.add(t)
 			}
 		}
-		for _, c := range all {
-			othersN, othersLonger := poolN, poolLonger
-			if c.r.state == policy.ReplicaServing {
-				othersN -= c.n
-				othersLonger -= c.longer
+		for r, mine := range all {
+			others := pool
+			if r.state == policy.ReplicaServing {
+				others = pool.without(mine)
 			}
-			if othersN < minJudged {
+			if others.known < minJudged {
 				continue
 			}
-			e := found[c.r]
-			e.compare(c.n, c.longer, c.clearly, othersN, max(0, othersLonger))
-			found[c.r] = e
+			e := found[r]
+			e.compare(mine, others)
+			found[r] = e
 		}
 	}
 	return found
 }
 
-// typicalQuantile is the median over serving replicas of their own p90 (the
-// lower one of two): the p90 of a pool hides two sick replicas of ten from each
-// other, and a median that most replicas exceed is the latency of most, so that
-// shared slowness flags nobody. Where each replica has too few samples for its
-// own p90, the pool's is used.
-func typicalQuantile(stratum map[*replica]*estimator.Sample) (time.Duration, bool) {
-	var own []time.Duration
+// typicalQuantiles are the cuts of a stratum: of each the median over serving replicas
+// of their own (the lower one of two): the p90 of a pool hides two sick replicas of ten
+// from each other, and a median that most replicas exceed is the latency of most, so
+// that shared slowness flags nobody. Where each replica has too few samples for its
+// own, the pool's is used.
+func typicalQuantiles(stratum map[*replica]*estimator.Sample) (typical [len(cuts)]time.Duration, ok bool) {
+	var own []*estimator.Sample
 	var pool estimator.Sample
 	for r, s := range stratum {
 		if r.state != policy.ReplicaServing {
 			continue
 		}
-		if n := s.Count(); n < minJudged {
-			if n > 0 {
-				pool.Merge(s)
-			}
-			continue
+		if s.Count() >= minJudged {
+			own = append(own, s)
+		} else {
+			pool.Merge(s)
 		}
-		q, ok := s.Quantile(slowQuantile)
-		if !ok {
-			q = math.MaxInt64 // so much of it is cancelled: longer than any
-		}
-		own = append(own, q)
 	}
 	if len(own) < minServing {
-		for r, s := range stratum {
-			if r.state == policy.ReplicaServing && s.Count() >= minJudged {
-				pool.Merge(s)
+		for _, s := range own {
+			pool.Merge(s)
+		}
+		own = []*estimator.Sample{&pool}
+	}
+	each := make([]time.Duration, len(own))
+	for k, cut := range cuts {
+		for i, s := range own {
+			var ok bool
+			if each[i], ok = s.Quantile(cut); !ok {
+				each[i] = math.MaxInt64 // so much of it is cancelled: longer than any
 			}
 		}
-		return pool.Quantile(slowQuantile)
+		slices.Sort(each)
+		q := each[(len(each)-1)/2]
+		if q == math.MaxInt64 {
+			return typical, false
+		}
+		// Above its bucket: where all latencies are equal, nothing outlives them.
+		typical[k] = time.Duration(bucketRatio * float64(q))
 	}
-	slices.Sort(own)
-	q := own[(len(own)-1)/2]
-	return q, q < math.MaxInt64
+	return typical, true
 }
 
 // eject puts the slowest replicas into probation, as far as the cap allows.

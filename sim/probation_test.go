@@ -85,10 +85,14 @@ func TestSlowReplicaAmongQueuesIsFound(t *testing.T) {
 					t.Errorf("%d replicas, %g busy, seed %d: not found in 45 s", replicas, busy, seed)
 				}
 			}
-			r := play(t, queues(t, replicas, busy, "random", fmt.Sprintf(size, 350)), under(t, "hedged"), 1)
-			t.Logf("%d replicas, %g busy: %.3f out of service", replicas, busy, r.Unwell)
-			if r.Unwell < .5 || r.Unwell > 1.1 {
-				t.Errorf("%d replicas, %g busy: %.2f are out of service on average, want the sick one for most of the time", replicas, busy, r.Unwell)
+			out := 0.0
+			for seed := uint64(1); seed <= 3; seed++ {
+				r := play(t, queues(t, replicas, busy, "random", fmt.Sprintf(size, 350)), under(t, "hedged"), seed)
+				out += r.Unwell / 3
+			}
+			t.Logf("%d replicas, %g busy: %.3f out of service", replicas, busy, out)
+			if out < .5 || out > 1.1 {
+				t.Errorf("%d replicas, %g busy: %.2f are out of service on average, want the sick one for most of the time", replicas, busy, out)
 			}
 		}
 	}
