@@ -156,7 +156,7 @@ func (s *service) enforce(p *policy.Policy) {
 	}
 	s.budget.Set(p.Budget, p.Mode == policy.ModeActive)
 	s.throttle.Set(p.Throttle)
-	s.early.Set(p.Budget.Ratio)
+	s.early.Set(p.Expected())
 }
 
 // arm starts the timer for the end of the held policy's life. Messages do not

@@ -12,6 +12,9 @@ import (
 const (
 	MinTarget = 0.001 // below it the tail that would be hedged is too thin to estimate
 	MaxTarget = 0.5   // above it hedging is plain duplication
+
+	MinObjective = 0.5
+	MaxObjective = 0.9999
 )
 
 // Config is what the operator says about one service. Start from
@@ -25,6 +28,9 @@ type Config struct {
 	// Target is the most hedges per call of methods that may be hedged, over the
 	// whole fleet and any 10 s. MinTarget to MaxTarget.
 	Target float64
+	// Objective is the quantile of latency that hedging is to make short.
+	// MinObjective to MaxObjective.
+	Objective float64
 	// MinDelay and MaxDelay bound the delay before a hedge. More than 0, at most
 	// policy.MaxDelay.
 	MinDelay, MaxDelay time.Duration
@@ -51,6 +57,7 @@ func DefaultConfig() Config {
 	return Config{
 		Mode:         policy.ModeActive,
 		Target:       0.05,
+		Objective:    0.999,
 		MinDelay:     time.Millisecond,
 		MaxDelay:     10 * time.Second,
 		MaxAttempts:  policy.DefaultMaxAttempts,
@@ -68,6 +75,9 @@ func (c Config) Validate() error {
 	}
 	if err := validateTarget(c.Target); err != nil {
 		return err
+	}
+	if !(c.Objective >= MinObjective && c.Objective <= MaxObjective) {
+		return fmt.Errorf("objective: %g, want %g to %g", c.Objective, MinObjective, MaxObjective)
 	}
 	if c.MinDelay <= 0 || c.MinDelay > policy.MaxDelay {
 		return fmt.Errorf("min_delay: %v, want more than 0 and at most %v", c.MinDelay, policy.MaxDelay)

@@ -103,6 +103,13 @@ func (c *counterfactual) add(now time.Time, from *report.Method) {
 
 func (c *counterfactual) forget() { *c = counterfactual{} }
 
+// rechosen forgets all but pairs: from now on chance chooses another share of the calls.
+func (c *counterfactual) rechosen() {
+	pairs := c.older.pairs
+	pairs.Merge(&c.newer.pairs)
+	*c = counterfactual{older: era{pairs: pairs}}
+}
+
 // all is both eras together, but for pairs.
 func (c *counterfactual) all() *era {
 	e := &era{since: c.newer.since}

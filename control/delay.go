@@ -16,7 +16,7 @@ const (
 	// standard deviation of 7.5%, must end below the target in 98 runs of 100:
 	// 1 / (1 + 2.18 x .0747) = .86. Of 10,000 calls it is .907. Of fewer than
 	// steerCalls no rate worth having is below it that surely, and the budget must do.
-	steerMargin = 2.18 * .0747
+	steerMargin = 1/.86 - 1
 	steerCalls  = 4000
 	// The calls of a client are what they were until they differ by steerKeep: rates jitter.
 	steerKeep = 1.25

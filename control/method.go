@@ -31,6 +31,7 @@ type method struct {
 	correction float64           // as of the last change of delay or of the latency
 	measured   float64           // the same, of now
 	basis      basis             // of delay
+	search     search
 	failing    bool
 	freeze     freeze
 	shared     shared
@@ -106,6 +107,7 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 		m.set(now, 0)
 		m.freeze.forget()
 		m.buys.forget()
+		m.search = search{}
 		m.hedging = false
 		out = in.fallback
 		ask(policy.ReasonNoData, true, text+fallbackText(in.fallback.Delay))
@@ -138,6 +140,20 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 	if isShared != wasShared { // other calls are hedged now, at another delay
 		m.buys.forget()
 	}
+	before := m.search.probability()
+	share := m.search.decide(now, searchInput{
+		sample:     sample,
+		wanted:     wanted,
+		correction: m.measured,
+		objective:  in.cfg.Objective,
+		min:        in.cfg.MinDelay,
+		max:        in.cfg.MaxDelay,
+		rescues:    m.buys.rescues,
+	})
+	if share != before {
+		m.buys.rechosen()
+	}
+	wanted /= share
 	next := delayOutput{delay: m.shared.late, correction: m.correction}
 	if isShared && m.delay != m.shared.late { // counts at another delay tell nothing
 		m.freeze.forget()
@@ -184,6 +200,7 @@ func (m *method) decide(now time.Time, in setting) (policy.Method, []Guard) {
 		out.Probability, out.MaxAttempts = m.shared.share, 2
 		return out, guards
 	}
+	out.Probability = share
 	ask(policy.ReasonTracking, true, m.trackingText(sample, window, next, in))
 	return out, guards
 }
@@ -202,6 +219,9 @@ func (m *method) trackingText(sample *estimator.Sample, window tally, next delay
 	if extra, ok := load.ExtraLoad(); ok {
 		rate, _ := load.EligibleRate()
 		text += fmt.Sprintf("; in %v %s outlived it, extra load %s of %s", Window, percent(rate), percent(extra), percent(in.target))
+	}
+	if m.search.text != "" {
+		text += "; " + m.search.text
 	}
 	if next.note != "" {
 		text += "; " + next.note

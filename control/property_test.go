@@ -55,6 +55,7 @@ func TestAnyReportsMakeAValidPolicy(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := configured()
 		cfg.Target = rapid.Float64Range(MinTarget, MaxTarget).Draw(t, "target")
+		cfg.Objective = rapid.Float64Range(MinObjective, MaxObjective).Draw(t, "objective")
 		cfg.ProbationCap = rapid.Float64Range(0, 1).Draw(t, "cap")
 		cfg.DefaultDelay = rapid.SampledFrom([]time.Duration{0, 20 * time.Millisecond}).Draw(t, "default")
 		if err := cfg.Validate(); err != nil {

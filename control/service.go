@@ -100,6 +100,10 @@ func (s *Service) Restore(p *policy.Policy) {
 		if from.Reason.Code != policy.ReasonNoData { // else it is the default delay
 			m.delay, m.since = from.Delay, p.Generation
 			m.basis = restoredBasis(s.target(), s.run)
+			if from.Reason.Code == policy.ReasonTracking {
+				m.search = restoredSearch(from.Probability)
+				m.basis.wanted /= m.search.probability()
+			}
 		}
 		s.methods[name] = m
 	}

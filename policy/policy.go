@@ -128,6 +128,19 @@ func (p *Policy) Method(name string) (Method, bool) {
 	return p.Default, false
 }
 
+// Expected is the largest share of a method's calls that is to become eligible: what
+// they earn pays for hedges, and where chance picks the calls to hedge, more are eligible.
+// While hedging is restrained for a reason, the rate is not steered and does not count.
+func (p *Policy) Expected() float64 {
+	least := 1.
+	for _, m := range p.Methods {
+		if m.Reason.Code == ReasonTracking && m.Probability > 0 {
+			least = min(least, m.Probability)
+		}
+	}
+	return p.Budget.Ratio / least
+}
+
 // Validate reports the first field that is out of bounds, with its value and
 // the bound. A client NACKs a policy that fails it and keeps the last good one.
 func (p *Policy) Validate() error {

@@ -99,6 +99,23 @@ func TestMethodFallsBackToDefault(t *testing.T) {
 	}
 }
 
+// A coin makes more calls eligible; restrained hedging and none are not steered.
+func TestExpected(t *testing.T) {
+	tracking := Reason{Code: ReasonTracking}
+	p := Policy{Budget: Budget{Ratio: .01}, Methods: map[string]Method{
+		"/s/A": {Probability: 1, Reason: tracking},
+		"/s/B": {Probability: 0, Reason: tracking},
+		"/s/C": {Probability: .001, Reason: Reason{Code: ReasonShared}},
+	}}
+	if got := p.Expected(); got != .01 {
+		t.Errorf("got %v, want .01", got)
+	}
+	p.Methods["/s/D"] = Method{Probability: .5, Reason: tracking}
+	if got := p.Expected(); got != .02 {
+		t.Errorf("with a coin: got %v, want .02", got)
+	}
+}
+
 func TestGenerationOrder(t *testing.T) {
 	ascending := []Generation{{}, {0, 1}, {1, 0}, {1, 1}, {1, math.MaxUint64}, {2, 0}, {math.MaxUint64, 0}}
 	for i, a := range ascending {

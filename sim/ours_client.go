@@ -100,7 +100,7 @@ func (a *oursClient) enforce(valid bool) {
 	a.valid = valid
 	expected := 0.0
 	if valid {
-		expected = a.inForce.Budget.Ratio
+		expected = a.inForce.Expected()
 	}
 	a.early.Set(expected)
 	a.l.grant(a.budget.Set(a.inForce.Budget, valid && a.inForce.Mode == policy.ModeActive))

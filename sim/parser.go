@@ -54,6 +54,9 @@ func init() {
 		{name: "target", set: func(p *parser) error {
 			return p.share("share", &p.s.target, control.MinTarget, control.MaxTarget)
 		}},
+		{name: "objective", set: func(p *parser) error {
+			return p.real("quantile", &p.s.objective, control.MinObjective, control.MaxObjective)
+		}},
 		{name: "attempts", set: func(p *parser) error { return p.integer("number", &p.s.attempts, 2, policy.MaxAttempts) }},
 		{name: "min-delay", set: func(p *parser) error { return p.time("time", &p.s.minDelay, 1, 10*time.Second) }},
 		{name: "probation", set: func(p *parser) error { return p.share("share", &p.s.probationCap, 0, 1) }},

@@ -21,6 +21,7 @@ in the course of a run: "at 30s slowdown 3".
   warmup    TIME                      at its start, which does not count
   bound     TIME                      requests that take longer are counted
   target    SHARE                     most extra load; 5% unless said
+  objective QUANTILE                  that hedged is to make short; .999 unless said
   attempts  N                         of a call at most, with policies that take a number: 2 to 5
   min-delay TIME                      shortest delay that hedged may choose
   probation SHARE                     of the replicas at most, with hedged; 0%: none
@@ -73,6 +74,7 @@ type Scenario struct {
 	duration, warmup, bound time.Duration
 	target                  float64
 	attempts                int
+	objective               float64
 	minDelay                time.Duration
 	probationCap            float64
 	clients                 int
@@ -117,6 +119,7 @@ func (s *Scenario) config() control.Config {
 	c.Configured = true
 	c.Target = s.target
 	c.MaxAttempts = s.attempts
+	c.Objective = s.objective
 	c.MinDelay = s.minDelay
 	c.ProbationCap = s.probationCap
 	return c
@@ -153,6 +156,7 @@ func Parse(name, text string, open func(path string) ([]byte, error)) (*Scenario
 			bound:        time.Second,
 			target:       .05,
 			attempts:     policy.DefaultMaxAttempts,
+			objective:    control.DefaultConfig().Objective,
 			minDelay:     control.DefaultConfig().MinDelay,
 			probationCap: control.DefaultConfig().ProbationCap,
 			clients:      1,

@@ -73,6 +73,8 @@ var serviceSettings = []setting[control.Config]{
 		"what clients do: off never hedges, shadow measures and advises, active hedges", "off, shadow or active"),
 	of("target", share, func(c *control.Config) *float64 { return &c.Target },
 		"most extra load: hedges per call, over the fleet and any 10 s", fmt.Sprintf("%g to %g", control.MinTarget, control.MaxTarget)),
+	of("objective", number, func(c *control.Config) *float64 { return &c.Objective },
+		"quantile of latency that hedging is to make short", fmt.Sprintf("%g to %g", control.MinObjective, control.MaxObjective)),
 	of("min_delay", duration, func(c *control.Config) *time.Duration { return &c.MinDelay },
 		"shortest delay before a hedge", fmt.Sprintf("more than 0s and at most %v", duration.format(policy.MaxDelay))),
 	of("max_delay", duration, func(c *control.Config) *time.Duration { return &c.MaxDelay },

@@ -33,7 +33,7 @@ func All() []Goal {
 		{
 			ID:    "iid-1",
 			Text:  "p99, or p99.9, within 5% of the best, target 1%, with that objective",
-			Parts: nil,
+			Parts: []Part{independent1},
 		},
 		{
 			ID:      "queue-3",
