@@ -166,6 +166,15 @@ func TestRescues(t *testing.T) {
 			t.Fatal("not known")
 		}
 		within(t, "rescued", got, want.least, want.most)
+
+		// Where chance chooses another share of calls, pairs are all that still tells.
+		c.rechosen()
+		if after, ok := c.rescues(at, d); !ok || after != got {
+			t.Errorf("with another share: rescued %v, want %v", after, got)
+		}
+		if e := c.all(); e.safe != 0 || e.alone.Count() != 0 || !e.since.IsZero() {
+			t.Errorf("with another share: %d calls remembered", e.safe)
+		}
 	}
 }
 

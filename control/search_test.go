@@ -107,7 +107,8 @@ func TestSearchHolds(t *testing.T) {
 		}
 	}
 	s = restoredSearch(.4)
-	in.wanted = searchBelow * .01
+	in.wanted = 1.01 * searchBelow * .01
+	in.sample = few.sample
 	if got := s.decide(epoch, in); got != 1 {
 		t.Errorf("at a target of 3 times what is beyond the objective: %v, want 1", got)
 	}
@@ -171,12 +172,22 @@ func TestObjectiveIsSteeredFor(t *testing.T) {
 	within(t, "probability", m.Probability, .25, .6)
 	within(t, "hedges per call", m.Probability*math.Pow(2/(m.Delay.Seconds()*1000), 1.5), .0075, .01)
 	within(t, "delay", m.Delay, 20*time.Millisecond, 35*time.Millisecond)
+
+	// What was counted with another probability is forgotten.
+	method := w.svc.methods[testMethod]
+	before := method.buys.all().safe
+	method.search = search{} // as if all were hedged
+	w.run(2 * time.Second)
+	if after := method.buys.all().safe; before < 10000 || after > 3000 {
+		t.Errorf("%d calls tell what hedging buys, and %d after another probability; want 10,000 and no more than 3,000", before, after)
+	}
 	if !strings.Contains(m.Reason.Text, "of these are hedged") {
 		t.Errorf("the reason does not tell: %s", m.Reason.Text)
 	}
 
 	// A restart keeps it.
 	stored := *w.policy
+	m = stored.Methods[testMethod]
 	w.svc = New(testKey, cfg)
 	w.svc.Restore(&stored)
 	from := w.now
