@@ -62,12 +62,17 @@ func (o *options) run(ctx context.Context) error {
 	if err := json.NewEncoder(o.stdout).Encode(ready); err != nil {
 		return fmt.Errorf("print ready line: %w", errors.Join(err, d.Close()))
 	}
-	if o.path == "" {
-		return d.Run(ctx)
-	}
+	super := supervised(os.Getenv, os.Getpid(), logger)
+	defer super.close()
+	super.ready("serving")
 	watching, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup
-	watch.Go(func() { o.follow(watching, d, c, level) })
+	watch.Go(func() {
+		super.attend(watching, func(ctx context.Context) error { return answers(ctx, ready.HTTP) })
+	})
+	if o.path != "" {
+		watch.Go(func() { o.follow(watching, d, c, level, super) })
+	}
 	err = d.Run(ctx)
 	stop()
 	watch.Wait()
@@ -76,7 +81,7 @@ func (o *options) run(ctx context.Context) error {
 
 // follow has the daemon take in the file anew after SIGHUP and when it changed,
 // until ctx ends.
-func (o *options) follow(ctx context.Context, d *daemon.Daemon, inForce *config.Config, level *slog.LevelVar) {
+func (o *options) follow(ctx context.Context, d *daemon.Daemon, inForce *config.Config, level *slog.LevelVar, super *supervisor) {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
@@ -98,6 +103,7 @@ func (o *options) follow(ctx context.Context, d *daemon.Daemon, inForce *config.
 		case <-hangup:
 		case <-changed:
 		}
+		super.reloading()
 		next, err := o.load()
 		if err == nil {
 			err = inForce.Changeable(next)
@@ -107,9 +113,11 @@ func (o *options) follow(ctx context.Context, d *daemon.Daemon, inForce *config.
 		}
 		if err != nil {
 			d.RefuseConfig(err)
+			super.ready("configuration refused: " + err.Error())
 			continue
 		}
 		inForce = next
 		level.Set(next.LogLevel)
+		super.ready("serving")
 	}
 }
