@@ -24,6 +24,13 @@ func TestCallsScoreTheCutsTheyOutlive(t *testing.T) {
 	within(t, "squares", got.squares, 20+4*10+9*10, 20+4*10+9*10)
 	// A fifth faster, 11 ms is less than the first cut, and 16 ms than the second.
 	within(t, "clearly", got.clearly, 10+3*10, 10+3*10)
+
+	// Half a millisecond more is not clear, however short they are.
+	var short estimator.Sample
+	short.Completed.RecordN(1500*time.Microsecond, 10)
+	got = rank(&short, [...]time.Duration{time.Millisecond, time.Millisecond, time.Millisecond})
+	within(t, "score of short ones", got.score, 30, 30)
+	within(t, "clearly of short ones", got.clearly, 0, 0)
 }
 
 // The z is that of scores dealt out at random, whatever share of them is the replica's.
