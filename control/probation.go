@@ -243,25 +243,29 @@ func (p *probation) judge() map[*replica]evidence {
 			continue
 		}
 		var pool ranked
-		all := make(map[*replica]ranked, len(stratum))
+		type counted struct {
+			r    *replica
+			mine ranked
+		}
+		all := make([]counted, 0, len(stratum))
 		for r, s := range stratum {
 			t := rank(s, typical)
-			all[r] = t
+			all = append(all, counted{r, t})
 			if r.state == policy.ReplicaServing {
 				pool.add(t)
 			}
 		}
-		for r, mine := range all {
+		for _, c := range all {
 			others := pool
-			if r.state == policy.ReplicaServing {
-				others = pool.without(mine)
+			if c.r.state == policy.ReplicaServing {
+				others = pool.without(c.mine)
 			}
 			if others.known < minJudged {
 				continue
 			}
-			e := found[r]
-			e.compare(mine, others)
-			found[r] = e
+			e := found[c.r]
+			e.compare(c.mine, others)
+			found[c.r] = e
 		}
 	}
 	return found
