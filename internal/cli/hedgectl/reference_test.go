@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -87,6 +88,7 @@ func TestDocumentedCommands(t *testing.T) {
 				continue
 			}
 			line, _, _ = strings.Cut(strings.TrimPrefix(line, "$ "), " #")
+			line, _, _ = strings.Cut(line, " | ")
 			line = strings.TrimPrefix(strings.TrimSpace(line), "go run ./cmd/")
 			typed, ours := strings.CutPrefix(line, "hedgectl ")
 			if !shell || !ours {
@@ -114,14 +116,10 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 }
 
-// words splits a command line as a shell does that knows double quotes only.
+// words splits a command line as a shell does that knows words and quotes only.
 func words(line string) (out []string) {
-	for i, part := range strings.Split(line, `"`) {
-		if i%2 == 1 {
-			out = append(out, part)
-		} else {
-			out = append(out, strings.Fields(part)...)
-		}
+	for _, m := range regexp.MustCompile(`"([^"]*)"|'([^']*)'|([^\s"']+)`).FindAllStringSubmatch(line, -1) {
+		out = append(out, m[1]+m[2]+m[3])
 	}
 	return out
 }

@@ -47,12 +47,12 @@ func NewCommand(stdout, stderr io.Writer) *cobra.Command {
 		Long: `hedgectl shows what the daemon sees and decides, and stops or starts hedging.
 
 Exit codes: 0 done; 1 it could not be done; 2 the command was not understood.`,
-		Example: `  hedgectl demo                      see hedging work, on this machine, with nothing installed
-  hedgectl status                    every service, its delay and its extra load against the target
-  hedgectl explain users             why its policy is as it is
-  hedgectl on users                  let the clients of one service hedge
-  hedgectl off users                 stop hedging for one service, at once
-  hedgectl off --all                 stop hedging everywhere`,
+		Example: `  hedgectl demo                    # see hedging work, on this machine, with nothing installed
+  hedgectl status                  # every service, its delay and its extra load against the target
+  hedgectl explain users           # why its policy is as it is
+  hedgectl on users                # let the clients of one service hedge
+  hedgectl off users               # stop hedging for one service, at once
+  hedgectl off --all               # stop hedging everywhere`,
 		Version: cli.Version(),
 	}
 	root.SetOut(stdout)
