@@ -86,6 +86,7 @@ var rules = []struct {
 	{pkg: "internal/cli/hedged", imports: []string{anything}, outside: []string{anything}, never: []string{"client", "internal/demo", "sim"}},
 	{pkg: "cmd/hedged", imports: []string{anything}, outside: []string{cobra}, never: []string{"client", "internal/demo", "sim"}},
 	{pkg: "cmd/hedgectl", imports: []string{anything}, outside: []string{cobra}},
+	{pkg: "examples", imports: []string{"client"}},
 	{pkg: "integration", imports: []string{anything}, outside: []string{anything}},
 }
 

@@ -76,7 +76,7 @@ func describe(w *strings.Builder, c *cobra.Command) {
 // Every hedgectl command in the documentation is one, with flags that it has.
 func TestDocumentedCommands(t *testing.T) {
 	seen := 0
-	for _, file := range []string{"README.md", "docs/hedgectl.md", "docs/operations.md", "docs/config.md", "docs/client.md", "docs/controller.md", "docs/xds.md"} {
+	for _, file := range []string{"README.md", "docs/quickstart.md", "docs/hedgectl.md", "docs/operations.md", "docs/config.md", "docs/client.md", "docs/controller.md", "docs/xds.md"} {
 		blob, err := os.ReadFile("../../../" + file)
 		if err != nil {
 			t.Fatal(err)
@@ -89,7 +89,7 @@ func TestDocumentedCommands(t *testing.T) {
 			}
 			line, _, _ = strings.Cut(strings.TrimPrefix(line, "$ "), " #")
 			line, _, _ = strings.Cut(line, " | ")
-			line = strings.TrimPrefix(strings.TrimSpace(line), "go run ./cmd/")
+			line = strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(line), "go run ./cmd/"), "bin/")
 			typed, ours := strings.CutPrefix(line, "hedgectl ")
 			if !shell || !ours {
 				continue
