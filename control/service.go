@@ -227,7 +227,8 @@ func (s *Service) seen(total *tally, r *report.Report) *clientState {
 // most of the calls that ended in it began before it. Such a report comes from a
 // client that calls less or no more; it holds the slow ones of calls of which the
 // quick ones were reported before, and alone it would look like a change of
-// latency. So it counts to the time of the client's report before.
+// latency. So it counts to the time of the client's report before that had calls
+// in it; in between the client may have had nothing to report.
 func (c *clientState) measures(now time.Time, r *report.Report) time.Time {
 	var began, ended uint64
 	for _, m := range r.Methods {
@@ -236,7 +237,8 @@ func (c *clientState) measures(now time.Time, r *report.Report) time.Time {
 			ended += seen.Primary.Count()
 		}
 	}
-	if ended > lateShare*began && !c.measured.IsZero() {
+	switch {
+	case began+ended == 0, ended > lateShare*began && !c.measured.IsZero():
 		return c.measured
 	}
 	return now

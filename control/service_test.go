@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hedged-project/hedged/policy"
+	"github.com/hedged-project/hedged/report"
 )
 
 func TestSteadyFleetCausesNoPushes(t *testing.T) {
@@ -149,4 +150,48 @@ func TestTrickleDoesNotSetTheDelay(t *testing.T) {
 		t.Fatalf("not in probation: %v", w.policy.Replicas)
 	}
 	within(t, "delay", w.delay(), 13*time.Millisecond, 16*time.Millisecond)
+}
+
+// A client that stops calling reports last the slow ones of its calls, of which it
+// reported the quick ones before: they count to that time, even with nothing to
+// report in between. Alone they would look like a change of all latencies.
+func TestLateCallsCountToTheirTime(t *testing.T) {
+	s := New(policy.Key{Tenant: policy.DefaultTenant, Service: "s"}, configured())
+	now := epoch
+	send := func(after time.Duration, id string, calls uint64, took ...time.Duration) {
+		now = now.Add(after)
+		r := &report.Report{Source: report.Source{ID: id}, Interval: 250 * time.Millisecond}
+		if calls > 0 || len(took) > 0 {
+			m := &report.Method{Calls: calls, Safe: calls, Replicas: map[string]*report.Replica{}}
+			for i, d := range took {
+				name := []string{"a", "b", "c"}[i%3]
+				if m.Replicas[name] == nil {
+					m.Replicas[name] = &report.Replica{}
+				}
+				m.Replicas[name].Primary.Completed.Record(d)
+			}
+			r.Methods = map[string]*report.Method{testMethod: m}
+		}
+		s.Add(now, r)
+		s.Tick(now)
+	}
+	quick := make([]time.Duration, 3970)
+	for i := range quick {
+		quick[i] = time.Duration(10+i%20) * time.Millisecond
+	}
+	stalls := make([]time.Duration, 30)
+	for i := range stalls {
+		stalls[i] = time.Second
+	}
+	send(250*time.Millisecond, "first", 4000, quick...)
+	send(750*time.Millisecond, "first", 0)
+	send(190*time.Millisecond, "first", 0, stalls...)
+	early := make([]time.Duration, 130) // only the quickest have ended so soon
+	for i := range early {
+		early[i] = time.Duration(10+i%4) * time.Millisecond
+	}
+	send(50*time.Millisecond, "second", 530, early...)
+	if d := s.methods[testMethod].delay; d > 40*time.Millisecond {
+		t.Errorf("delay %v, want that of calls that take 10 to 30 ms", d)
+	}
 }
