@@ -548,9 +548,9 @@ type MethodPolicy struct {
 	// Why the delay is as it is.
 	Reason *Reason `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Share of hedged calls whose loser runs to its end, to be measured; 0 to 1.
-	Observe float64 `protobuf:"fixed64,6,opt,name=observe,proto3" json:"observe,omitempty"`
+	Observe float64 `protobuf:"fixed64,10,opt,name=observe,proto3" json:"observe,omitempty"`
 	// Share of the calls to hedge that are not hedged, to be measured; 0 to .02.
-	Holdout       float64 `protobuf:"fixed64,7,opt,name=holdout,proto3" json:"holdout,omitempty"`
+	Holdout       float64 `protobuf:"fixed64,11,opt,name=holdout,proto3" json:"holdout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -789,15 +789,17 @@ const file_hedged_v1_policy_proto_rawDesc = "" +
 	"\n" +
 	"max_tokens\x18\x01 \x01(\x01R\tmaxTokens\x12\x1f\n" +
 	"\vtoken_ratio\x18\x02 \x01(\x01R\n" +
-	"tokenRatio\"\x98\x02\n" +
+	"tokenRatio\"\x9e\x02\n" +
 	"\fMethodPolicy\x12/\n" +
 	"\x05delay\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12 \n" +
 	"\vprobability\x18\x02 \x01(\x01R\vprobability\x12!\n" +
 	"\fmax_attempts\x18\x03 \x01(\rR\vmaxAttempts\x123\n" +
 	"\x16non_fatal_status_codes\x18\x04 \x03(\rR\x13nonFatalStatusCodes\x12)\n" +
 	"\x06reason\x18\x05 \x01(\v2\x11.hedged.v1.ReasonR\x06reason\x12\x18\n" +
-	"\aobserve\x18\x06 \x01(\x01R\aobserve\x12\x18\n" +
-	"\aholdout\x18\a \x01(\x01R\aholdout\"l\n" +
+	"\aobserve\x18\n" +
+	" \x01(\x01R\aobserve\x12\x18\n" +
+	"\aholdout\x18\v \x01(\x01R\aholdoutJ\x04\b\x06\x10\n" +
+	"\"l\n" +
 	"\rReplicaPolicy\x12-\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x17.hedged.v1.ReplicaStateR\x05state\x12\x14\n" +
 	"\x05share\x18\x02 \x01(\x01R\x05share\x12\x16\n" +

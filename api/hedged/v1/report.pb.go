@@ -392,7 +392,7 @@ type MethodReport struct {
 	// Servers only.
 	Server *ServerReport `protobuf:"bytes,10,opt,name=server,proto3" json:"server,omitempty"`
 	// Hedged calls whose loser runs to its end.
-	Observed uint64 `protobuf:"varint,11,opt,name=observed,proto3" json:"observed,omitempty"`
+	Observed uint64 `protobuf:"varint,16,opt,name=observed,proto3" json:"observed,omitempty"`
 	// Of observed calls whose attempts have ended: the histogram buckets (base 2,
 	// scale 6, seconds, -1921 to 767) of the primary's latency and of the first
 	// hedge's, each from its own dispatch, in turn. At most 1,024 pairs.
@@ -710,7 +710,7 @@ type ReportResponse struct {
 	// Set when the acknowledged frame was not taken, because another daemon owns its
 	// service: that one's address, at most 256 bytes. The frame and the later ones of
 	// its service go there, under sequence numbers of that stream's own.
-	Redirect      string `protobuf:"bytes,4,opt,name=redirect,proto3" json:"redirect,omitempty"`
+	Redirect      string `protobuf:"bytes,5,opt,name=redirect,proto3" json:"redirect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -803,7 +803,7 @@ const file_hedged_v1_report_proto_rawDesc = "" +
 	"\x06silent\x18\b \x01(\bR\x06silent\x1aS\n" +
 	"\fMethodsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
-	"\x05value\x18\x02 \x01(\v2\x17.hedged.v1.MethodReportR\x05value:\x028\x01\"\x9b\x05\n" +
+	"\x05value\x18\x02 \x01(\v2\x17.hedged.v1.MethodReportR\x05value:\x028\x01\"\xa1\x05\n" +
 	"\fMethodReport\x12\x14\n" +
 	"\x05calls\x18\x01 \x01(\x04R\x05calls\x12\x12\n" +
 	"\x04safe\x18\x02 \x01(\x04R\x04safe\x12\x1a\n" +
@@ -818,7 +818,7 @@ const file_hedged_v1_report_proto_rawDesc = "" +
 	"\breplicas\x18\t \x03(\v2%.hedged.v1.MethodReport.ReplicasEntryR\breplicas\x12/\n" +
 	"\x06server\x18\n" +
 	" \x01(\v2\x17.hedged.v1.ServerReportR\x06server\x12\x1a\n" +
-	"\bobserved\x18\v \x01(\x04R\bobserved\x12\x14\n" +
+	"\bobserved\x18\x10 \x01(\x04R\bobserved\x12\x14\n" +
 	"\x05pairs\x18\f \x03(\x11R\x05pairs\x12\x16\n" +
 	"\x06hedged\x18\r \x01(\fR\x06hedged\x12\x1a\n" +
 	"\bunhedged\x18\x0e \x01(\fR\bunhedged\x12\x19\n" +
@@ -828,7 +828,7 @@ const file_hedged_v1_report_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\x1aU\n" +
 	"\rReplicasEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12.\n" +
-	"\x05value\x18\x02 \x01(\v2\x18.hedged.v1.ReplicaReportR\x05value:\x028\x01\"\xcf\x01\n" +
+	"\x05value\x18\x02 \x01(\v2\x18.hedged.v1.ReplicaReportR\x05value:\x028\x01J\x04\b\v\x10\f\"\xcf\x01\n" +
 	"\rReplicaReport\x12+\n" +
 	"\x11primary_completed\x18\x01 \x01(\fR\x10primaryCompleted\x12)\n" +
 	"\x10primary_censored\x18\x02 \x01(\fR\x0fprimaryCensored\x12'\n" +
@@ -839,12 +839,12 @@ const file_hedged_v1_report_proto_rawDesc = "" +
 	"\battempts\x18\x01 \x01(\x04R\battempts\x12\x16\n" +
 	"\x06hedges\x18\x02 \x01(\x04R\x06hedges\x12\x1c\n" +
 	"\tcancelled\x18\x03 \x01(\x04R\tcancelled\x121\n" +
-	"\x06wasted\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06wasted\"\x9f\x01\n" +
+	"\x06wasted\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06wasted\"\xa5\x01\n" +
 	"\x0eReportResponse\x12\"\n" +
 	"\facknowledged\x18\x01 \x01(\x04R\facknowledged\x123\n" +
 	"\acadence\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\acadence\x12\x18\n" +
 	"\arefused\x18\x03 \x01(\tR\arefused\x12\x1a\n" +
-	"\bredirect\x18\x04 \x01(\tR\bredirect*Y\n" +
+	"\bredirect\x18\x05 \x01(\tR\bredirectJ\x04\b\x04\x10\x05*Y\n" +
 	"\n" +
 	"SourceKind\x12\x1b\n" +
 	"\x17SOURCE_KIND_UNSPECIFIED\x10\x00\x12\x16\n" +
