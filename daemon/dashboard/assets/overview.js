@@ -45,8 +45,8 @@ const columns = [
   { name: "State", show: (s) => h("span", { class: "state " + state(s).look, title: (s.policy.reason || {}).text }, state(s).word) },
   { name: "Extra load", class: "wide", help: "Hedges per call in the last 10 s, against the target", show: load },
   { name: "Delay", class: "num", help: "After which a call is hedged, of the busiest method", show: (s) => time(delayOf(s)) },
-  { name: "p99.9 unhedged", class: "num", help: "Latency without hedging, of the busiest method", show: (s) => time(tail(s, "p999")) },
-  { name: "p99.9 now", class: "num", help: "What callers wait for, of the busiest method", show: (s) => time(tail(s, "hedged_p999")) },
+  { name: "p99.9 unhedged", class: "num", help: "Latency without hedging, of the busiest method", show: (s) => time(unhedged(s)) },
+  { name: "p99.9 now", class: "num", help: "What callers wait for, of the busiest method", show: (s) => time(hedged(s)) },
   { name: "Calls/s", class: "num", show: (s) => count(rate(s.load)) },
   { name: "Won", class: "num", help: "Calls that a hedge answered first, in the last 10 s", show: (s) => count(s.load.wins) },
   { name: "Replicas", class: "num", show: replicas },
@@ -59,9 +59,18 @@ function delayOf(s) {
   return d || null;
 }
 
-function tail(s, field) {
+// unhedged is p99.9 without hedging: as measured on calls that chance chose, where
+// enough were; else as the cancelled attempts tell.
+function unhedged(s) {
   const m = busiest(s);
-  return m ? seconds(m[field]) : null;
+  const measured = m && m.counterfactual && m.counterfactual.p999;
+  return seconds(measured ? measured.value : m && m.p999);
+}
+
+// hedged is p99.9 as callers wait for it.
+function hedged(s) {
+  const m = busiest(s);
+  return seconds(m && m.counterfactual && m.counterfactual.hedged_p999);
 }
 
 const rate = (l) => Number(l.calls) / seconds(l.window);

@@ -16,6 +16,7 @@ export function service(name) {
   const figures = h("section", { class: "figures", "aria-label": "now" });
   const graph = charts();
   const methods = table(methodColumns, "methods");
+  const buys = h("div");
   const refused = h("div", { class: "chips" });
   const replicas = table(replicaColumns, "replicas");
   const guards = table(guardColumns, "guards");
@@ -27,7 +28,7 @@ export function service(name) {
     h("nav", null, h("a", { href: "#/" }, "‹ all services")),
     h("div", { class: "head" }, h("div", null, title, word), h("div", { class: "buttons" }, buttons)),
     why, said, error, figures, graph.element,
-    section("Methods", "Latency of primaries as it is without hedging, and the delay on it.", methods),
+    section("Methods", "Latency of primaries as it is without hedging, and the delay on it.", methods, buys),
     section("Not hedged, though late", "Calls that outlived the delay in the last 10 s and got no hedge, by reason.", refused),
     section("Replicas", null, replicas),
     section("Why it is so", "The controller asks these in their order; the last one decided.", guards),
@@ -72,6 +73,11 @@ export function service(name) {
       if (s.override) put(said, spoken(s.override));
       now(figures, s);
       rows(methods.body, s.methods || [], (m) => m.method, () => row(methodColumns));
+      rows(buys, (s.methods || []).filter((m) => m.counterfactual && m.counterfactual.text), (m) => m.method, () => {
+        const el = h("p", { class: "quiet" });
+        el.update = (m) => put(el, `What hedging buys ${m.method}: ${m.counterfactual.text}`);
+        return el;
+      });
       const why2 = Object.entries(s.load.suppressed || {});
       rows(refused, why2.length ? why2 : [["none", ""]], (x) => x[0], ([key]) => {
         const el = h("span", { class: "chip" });
