@@ -262,14 +262,13 @@ func (r *race) commit(winner runner) {
 	case !r.eligible:
 		r.service.notePrompt()
 	case r.plan.Attempts() == 1:
-		waited := time.Since(r.start)
 		r.method.suppressed[r.refusal].Add(1)
-		r.method.unhedged.Record(waited)
+		r.method.unhedged.Record(r.end)
 		if r.heldOut {
-			r.method.heldOut.Record(waited)
+			r.method.heldOut.Record(r.end)
 		}
 	default:
-		r.method.hedged.Record(time.Since(r.start))
+		r.method.hedged.Record(r.end)
 	}
 	if winner == nil {
 		if r.last != nil {

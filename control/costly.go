@@ -2,7 +2,6 @@ package control
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/hedged-project/hedged/estimator"
@@ -66,7 +65,7 @@ func (c *costly) addWaited(h *estimator.Histogram) {
 // decide returns whether hedges are costly.
 func (c *costly) decide(now time.Time, crowding float64) (bool, string) {
 	if !c.looked.IsZero() && now.After(c.looked) {
-		keep := math.Exp(-now.Sub(c.looked).Seconds() / costlyTime.Seconds())
+		keep := decay(now.Sub(c.looked), costlyTime)
 		c.served.fade(keep)
 		c.waited.fade(keep)
 	}

@@ -2,7 +2,6 @@ package control
 
 import (
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -74,7 +73,7 @@ func (c *crowding) advance(now time.Time) {
 }
 
 func (c *crowding) compare(a, b share) {
-	keep := math.Exp(-1 / crowdTime.Seconds())
+	keep := decay(time.Second, crowdTime)
 	c.pairs = keep*c.pairs + 1
 	c.safe = keep*c.safe + (a.safe+b.safe)/2
 	c.eligible = keep*c.eligible + (a.eligible+b.eligible)/2

@@ -144,11 +144,7 @@ func (f *freeze) thaws(now time.Time, from *report.Method) bool {
 	if !f.lately(now) {
 		return false
 	}
-	var ended uint64
-	for _, r := range from.Replicas {
-		ended += r.Primary.Count()
-	}
-	return ended > from.Calls
+	return ended(from) > from.Calls
 }
 
 // forget drops what was counted at a delay that is no more.

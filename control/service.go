@@ -230,15 +230,12 @@ func (s *Service) seen(total *tally, r *report.Report) *clientState {
 // latency. So it counts to the time of the client's report before that had calls
 // in it; in between the client may have had nothing to report.
 func (c *clientState) measures(now time.Time, r *report.Report) time.Time {
-	var began, ended uint64
+	var began, over uint64
 	for _, m := range r.Methods {
 		began += m.Calls
-		for _, seen := range m.Replicas {
-			ended += seen.Primary.Count()
-		}
+		over += ended(m)
 	}
-	switch {
-	case began+ended == 0, ended > lateShare*began && !c.measured.IsZero():
+	if began+over == 0 || over > lateShare*began && !c.measured.IsZero() {
 		return c.measured
 	}
 	return now

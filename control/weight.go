@@ -36,10 +36,11 @@ const (
 	maxVoices = 100_000
 )
 
-// decayed is a sum in which what is Window old counts for 1/e.
-func decayed(x float64, dt time.Duration) float64 {
-	return x * math.Exp(-dt.Seconds()/Window.Seconds())
-}
+// decayed is a sum in which what is Window old counts for 1/e, dt later.
+func decayed(x float64, dt time.Duration) float64 { return x * decay(dt, Window) }
+
+// decay is what remains after dt of a sum in which what is so old counts for 1/e.
+func decay(dt, old time.Duration) float64 { return math.Exp(-dt.Seconds() / old.Seconds()) }
 
 // clientState is one client, and what it may add.
 type clientState struct {
