@@ -8,7 +8,7 @@ import (
 	"github.com/hedged-project/hedged/sim"
 )
 
-// calm is the service of the goals about freezes, of which text says more.
+// calm is the service of the goals about freezes and steps, of which text says more.
 func calm(name string, clients int, duration time.Duration, text string) *sim.Scenario {
 	return World(fmt.Sprintf("%s-%d", name, clients), `
 		duration %v

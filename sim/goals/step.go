@@ -18,16 +18,8 @@ const (
 
 // stepWorld is a service whose latencies all change by a factor.
 func stepWorld(name string, clients int, before, after float64) *sim.Scenario {
-	return World(fmt.Sprintf("%s-%d", name, clients), `
-		duration %v
-		warmup   20s
-		clients  %d
-		arrivals poisson 1000
-		latency  lognormal 10ms 0.5
-		stall    call 1%% 500ms
-		replicas 3
-		at 0s    slowdown %g
-		at %v    slowdown %g`, stepAt+stepAfter+time.Second, clients, before, stepAt, after)
+	return calm(name, clients, stepAt+stepAfter+time.Second,
+		fmt.Sprintf("at 0s slowdown %g\nat %v slowdown %g", before, stepAt, after))
 }
 
 // timeline counts calls and those of them that outlive their delay by the slot in
