@@ -1,18 +1,15 @@
 package daemon
 
 import (
-	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/hedged-project/hedged/internal/golden"
 	"github.com/hedged-project/hedged/policy"
 )
-
-var update = flag.Bool("update", false, "write the metrics of docs/metrics.md anew")
 
 // namedByData are the labels whose values are not a closed set.
 var namedByData = []string{"tenant", "service", "method", "replica", "version", "le"}
@@ -35,24 +32,7 @@ func TestReferenceOfMetrics(t *testing.T) {
 		}
 		want.WriteString("\nReasons of a policy: " + reasons() + ".\n")
 
-		const file, mark = "../docs/metrics.md", "-update -->\n"
-		blob, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		head, got, ok := strings.Cut(string(blob), mark)
-		if !ok {
-			t.Fatalf("%s has no line that ends in %q", file, mark)
-		}
-		if *update {
-			if err := os.WriteFile(file, []byte(head+mark+want.String()), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			return
-		}
-		if got != want.String() {
-			t.Errorf("%s is not what the daemon exports: run go test ./daemon -run ReferenceOfMetrics -update", file)
-		}
+		golden.CheckBelow(t, "../docs/metrics.md", "-update -->", want.String(), "go test ./daemon -run ReferenceOfMetrics -update")
 	})
 }
 

@@ -1,17 +1,15 @@
 package sim
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
 	"strings"
 	"testing"
-)
 
-var update = flag.Bool("update", false, "write the goldens of testdata anew")
+	"github.com/hedged-project/hedged/internal/golden"
+)
 
 // A scenario's golden holds what each policy did in it, so that a change of the
 // controller, of the client's law or of the world shows as figures.
@@ -36,20 +34,7 @@ func TestGoldens(t *testing.T) {
 				fmt.Fprintf(&b, "%-12s %d requests, p50 %.2f p99 %.2f p99.9 %.2f ms, over %d, failed %d, extra %.3f%%, in the worst 10 s %.3f%%, delay %v, out of service %.3f\n",
 					p.Name, r.Requests, Millis(r.P50), Millis(r.P99), Millis(r.P999), r.Over, r.Failed, 100*r.Extra(), 100*r.Worst, r.Delay, r.Unwell)
 			}
-			file := filepath.Join("testdata", name+".golden")
-			if *update {
-				if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if b.String() != string(want) {
-				t.Errorf("got\n%s\nwant, from %s,\n%s\nIf that is intended, run go test ./sim -run Goldens -update", b.String(), file, want)
-			}
+			golden.Check(t, filepath.Join("testdata", name+".golden"), b.String(), "go test ./sim -run Goldens -update")
 		})
 	}
 }

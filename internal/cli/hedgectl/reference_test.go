@@ -1,7 +1,6 @@
 package hedgectl
 
 import (
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -10,14 +9,13 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
-)
 
-var update = flag.Bool("update", false, "write docs/hedgectl.md anew")
+	"github.com/hedged-project/hedged/internal/golden"
+)
 
 // The reference is what the commands say of themselves.
 func TestReference(t *testing.T) {
 	t.Setenv("HEDGED_DAEMON", "") // a default that is the machine's
-	const file = "../../../docs/hedgectl.md"
 	var want strings.Builder
 	root := NewCommand(io.Discard, io.Discard)
 	want.WriteString("# hedgectl\n\n<!-- Written by: go test ./internal/cli/hedgectl -run Reference -update -->\n\n")
@@ -29,19 +27,7 @@ func TestReference(t *testing.T) {
 		describe(&want, c)
 	})
 	text := strings.TrimRight(want.String(), "\n") + "\n"
-	if *update {
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	got, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != text {
-		t.Errorf("%s is not what the commands say: run go test ./internal/cli/hedgectl -run Reference -update", file)
-	}
+	golden.Check(t, "../../../docs/hedgectl.md", text, "go test ./internal/cli/hedgectl -run Reference -update")
 }
 
 // commands calls f with each command that is not hidden, in the order of help.
