@@ -19,13 +19,13 @@ import (
 	"github.com/hedged-project/hedged/policy"
 )
 
+// Bounds of how long an override may hold that ends by itself.
 const (
-	// How long an override may hold that ends by itself.
-	minLifetime = time.Second
-	maxLifetime = 30 * 24 * time.Hour
-
-	explained = 20 // changes of a service that explain tells
+	MinLifetime = time.Second
+	MaxLifetime = 30 * 24 * time.Hour
 )
+
+const explained = 20 // changes of a service that explain tells
 
 // admin serves AdminService. It reads snapshots and never waits for an owner,
 // but for an override, which returns when it is published.
@@ -214,8 +214,8 @@ func (a *admin) overrideFromProto(req *hedgedv1.SetOverrideRequest) (state.Overr
 	}
 	if l := m.GetLifetime(); l != nil {
 		d := l.AsDuration()
-		if d < minLifetime || d > maxLifetime {
-			return o, 0, fmt.Errorf("lifetime: %v, want %v to %v", d, minLifetime, maxLifetime)
+		if d < MinLifetime || d > MaxLifetime {
+			return o, 0, fmt.Errorf("lifetime: %v, want %v to %v", d, MinLifetime, MaxLifetime)
 		}
 		o.Until = o.SetAt.Add(d)
 	}

@@ -77,7 +77,7 @@ func parseLimit(text string) (uint32, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
-		return 0, status.Errorf(codes.InvalidArgument, "limit: %.40q, want 1 to %d", text, maxHistory)
+		return 0, status.Errorf(codes.InvalidArgument, "limit: %.40q, want 1 to %d", text, MaxHistory)
 	}
 	return uint32(n), nil
 }
@@ -170,7 +170,7 @@ func guarded(h http.Handler) http.Handler {
 		if err != nil {
 			host = r.Host
 		}
-		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		if !isLoopback(host) {
 			http.Error(w, fmt.Sprintf("host: %.80q is not this daemon, want localhost or a loopback address", r.Host), http.StatusMisdirectedRequest)
 			return
 		}

@@ -73,8 +73,13 @@ func checkLoopback(field, addr string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %q: %w, want HOST:PORT", field, addr, err)
 	}
-	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+	if isLoopback(host) {
 		return nil
 	}
 	return fmt.Errorf("%s: %q is not a loopback address, want 127.0.0.1, [::1] or localhost: the daemon has no authentication yet", field, addr)
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

@@ -17,13 +17,14 @@ import (
 
 const (
 	defaultHistory = 100
-	maxHistory     = 1000
+	// MaxHistory is how many entries GetHistory returns at most.
+	MaxHistory = 1000
 )
 
 // GetHistory implements AdminService.
 func (a *admin) GetHistory(_ context.Context, req *hedgedv1.GetHistoryRequest) (*hedgedv1.GetHistoryResponse, error) {
-	if req.GetLimit() > maxHistory {
-		return nil, status.Errorf(codes.InvalidArgument, "limit: %d, want at most %d", req.GetLimit(), maxHistory)
+	if req.GetLimit() > MaxHistory {
+		return nil, status.Errorf(codes.InvalidArgument, "limit: %d, want at most %d", req.GetLimit(), MaxHistory)
 	}
 	owners := a.d.sorted(policy.Key{})
 	var only policy.Key

@@ -29,6 +29,7 @@ const (
 	grpc    = "google.golang.org/grpc"
 	metrics = "github.com/VictoriaMetrics/metrics"
 	pb      = "google.golang.org/protobuf"
+	code    = "google.golang.org/genproto/googleapis/rpc/code"
 	status  = "google.golang.org/genproto/googleapis/rpc/status"
 	yaml    = "go.yaml.in/yaml/v4"
 )
@@ -73,9 +74,10 @@ var rules = []struct {
 	{
 		pkg:     "internal/config",
 		imports: []string{"daemon", "control", "policy", "internal/suggest"},
-		outside: []string{grpc, yaml, "github.com/spf13/pflag"},
+		outside: []string{grpc, code, yaml, "github.com/spf13/pflag"},
 		never:   []string{"client", "internal/demo", "sim"},
 	},
+	{pkg: "internal/golden"},
 	{pkg: "internal/suggest", pure: true},
 	{pkg: "sim", imports: []string{"control", "report", "estimator", "hedge", "policy", "internal/suggest"}},
 	{pkg: "sim/goals", imports: []string{"sim", "control", "report", "estimator", "policy", "internal/suggest"}},

@@ -28,6 +28,16 @@ func (m Mode) String() string {
 	return fmt.Sprintf("mode(%d)", uint8(m))
 }
 
+// ParseMode returns the mode of a name that String gives; false: there is none.
+func ParseMode(name string) (Mode, bool) {
+	for m, known := range modeNames {
+		if name == known {
+			return Mode(m), true
+		}
+	}
+	return ModeOff, false
+}
+
 // Bounds of a policy's fields. A policy outside them is refused whole.
 const (
 	MaxRatio           = 1.0              // hedges per call

@@ -45,12 +45,6 @@ type overrideDoc struct {
 	Doubt   bool    `json:"doubt,omitempty"`
 }
 
-var modesByName = map[string]policy.Mode{
-	policy.ModeOff.String():    policy.ModeOff,
-	policy.ModeShadow.String(): policy.ModeShadow,
-	policy.ModeActive.String(): policy.ModeActive,
-}
-
 func (c commands) encode() ([]byte, error) {
 	doc := overridesDoc{Format: overridesFormat, Serial: c.serial, Overrides: []overrideDoc{}}
 	for _, o := range c.list() {
@@ -137,7 +131,7 @@ func (d overrideDoc) override() (Override, error) {
 		o.Until = time.UnixMilli(d.Until).UTC()
 	}
 	if d.Mode != "" {
-		if o.Mode, o.HasMode = modesByName[d.Mode]; !o.HasMode {
+		if o.Mode, o.HasMode = policy.ParseMode(d.Mode); !o.HasMode {
 			return Override{}, fmt.Errorf("mode: %.40q is unknown", d.Mode)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -85,7 +86,7 @@ func Load(base *Config, in Input) (*Config, error) {
 		l.file(in.Path, blob)
 	}
 	l.environment(in.Env)
-	for _, name := range sortedKeys(in.Flags) {
+	for _, name := range slices.Sorted(maps.Keys(in.Flags)) {
 		l.flag(name, in.Flags[name])
 	}
 	l.whole()
@@ -288,15 +289,6 @@ func cut(place string) (file string, line int) {
 	}
 	line, _ = strconv.Atoi(place[i+1:]) // not a number: the whole file is meant
 	return place[:i], line
-}
-
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // Changeable reports the first setting of next that a running daemon cannot take

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc/codes"
 
 	"github.com/hedged-project/hedged/internal/suggest"
@@ -100,10 +102,8 @@ var mode = value[policy.Mode]{
 	kind:    "mode",
 	options: modes,
 	parse: func(s string) (policy.Mode, error) {
-		for i, name := range modes {
-			if s == name {
-				return policy.Mode(i), nil
-			}
+		if m, ok := policy.ParseMode(s); ok {
+			return m, nil
 		}
 		return 0, fmt.Errorf("%s is no mode%s", quoted(s), suggest.For(s, modes))
 	},
@@ -127,12 +127,13 @@ var level = value[slog.Level]{
 	format: func(l slog.Level) string { return strings.ToLower(l.String()) },
 }
 
-// codeNames are gRPC's status codes as its specification writes them, by number.
-var codeNames = []string{
-	"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
-	"PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE",
-	"UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
-}
+// failures are the names of gRPC's status codes but OK, by number.
+var failures = func() (names []string) {
+	for n := codes.Canceled; n <= codes.Unauthenticated; n++ {
+		names = append(names, code.Code(n).String())
+	}
+	return names
+}()
 
 // statusCodes are gRPC status codes by name, separated by commas.
 var statusCodes = value[[]uint32]{
@@ -144,23 +145,21 @@ var statusCodes = value[[]uint32]{
 			if name == "" {
 				continue
 			}
-			n := uint32(0)
-			for i, known := range codeNames {
-				if name == known || name == strconv.Itoa(i) {
-					n = uint32(i)
-				}
+			i := slices.Index(failures, name)
+			if n, err := strconv.Atoi(name); err == nil && n >= 1 && n <= len(failures) {
+				i = n - 1
 			}
-			if n == uint32(codes.OK) {
-				return nil, fmt.Errorf("%s is no status code of a failure%s", quoted(name), suggest.For(name, codeNames[1:]))
+			if i < 0 {
+				return nil, fmt.Errorf("%s is no status code of a failure%s", quoted(name), suggest.For(name, failures))
 			}
-			list = append(list, n)
+			list = append(list, uint32(i+1))
 		}
 		return list, nil
 	},
 	format: func(list []uint32) string {
 		names := make([]string, len(list))
 		for i, n := range list {
-			names[i] = codeNames[n]
+			names[i] = code.Code(n).String()
 		}
 		return strings.Join(names, ",")
 	},

@@ -13,11 +13,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	hedgedv1 "github.com/hedged-project/hedged/api/hedged/v1"
+	"github.com/hedged-project/hedged/daemon"
 	"github.com/hedged-project/hedged/internal/cli"
 	"github.com/hedged-project/hedged/policy"
 )
-
-const maxHistory = 1000
 
 func (o *options) history() *cobra.Command {
 	limit := 50
@@ -31,8 +30,8 @@ policy with its reason. The daemon keeps the latest 200 commands, and the latest
   hedgectl history users --limit 10`,
 		Args: cli.Args(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if limit < 1 || limit > maxHistory {
-				return cli.Usagef("--limit: %d, want 1 to %d", limit, maxHistory)
+			if limit < 1 || limit > daemon.MaxHistory {
+				return cli.Usagef("--limit: %d, want 1 to %d", limit, daemon.MaxHistory)
 			}
 			return o.ask(cmd.Context(), func(ctx context.Context, admin hedgedv1.AdminServiceClient) error {
 				r, err := admin.GetHistory(ctx, &hedgedv1.GetHistoryRequest{Service: first(args), Limit: uint32(limit)})
@@ -43,7 +42,7 @@ policy with its reason. The daemon keeps the latest 200 commands, and the latest
 			})
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", limit, fmt.Sprintf("most entries to show, 1 to %d", maxHistory))
+	cmd.Flags().IntVar(&limit, "limit", limit, fmt.Sprintf("most entries to show, 1 to %d", daemon.MaxHistory))
 	return cmd
 }
 
@@ -89,7 +88,7 @@ concerns commands only: what hedged learned from measurements is never edited.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var before *hedgedv1.Override
 			err := o.ask(cmd.Context(), func(ctx context.Context, admin hedgedv1.AdminServiceClient) error {
-				r, err := admin.GetHistory(ctx, &hedgedv1.GetHistoryRequest{Service: first(args), Limit: maxHistory})
+				r, err := admin.GetHistory(ctx, &hedgedv1.GetHistoryRequest{Service: first(args), Limit: daemon.MaxHistory})
 				if err == nil {
 					before, err = beforeLatest(r.GetEntries(), first(args))
 				}
@@ -137,7 +136,7 @@ func beforeLatest(entries []*hedgedv1.HistoryEntry, service string) (*hedgedv1.O
 		return &hedgedv1.Override{}, nil
 	}
 	before := entries[1].GetOverride()
-	if end := before.GetExpiresAt(); end != nil && time.Until(end.AsTime()) < minLifetime {
+	if end := before.GetExpiresAt(); end != nil && time.Until(end.AsTime()) < daemon.MinLifetime {
 		return &hedgedv1.Override{}, nil
 	}
 	return before, nil

@@ -14,6 +14,7 @@ import (
 
 	hedgedv1 "github.com/hedged-project/hedged/api/hedged/v1"
 	"github.com/hedged-project/hedged/control"
+	"github.com/hedged-project/hedged/daemon"
 	"github.com/hedged-project/hedged/internal/cli"
 	"github.com/hedged-project/hedged/policy"
 )
@@ -49,11 +50,6 @@ func (o *options) release() *cobra.Command {
 	return o.override("release", hedgedv1.Mode_MODE_UNSPECIFIED, "Take an override away",
 		`release lets the configuration decide again.`)
 }
-
-const (
-	minLifetime = time.Second
-	maxLifetime = 30 * 24 * time.Hour
-)
 
 // override returns the command that sets a mode; target is the flag of those that
 // have one.
@@ -96,8 +92,8 @@ and 'on SERVICE' starts that one again. Saying the same again is no error.`,
 				req.Override.Target = target[0]
 			}
 			if cmd.Flags().Changed("for") {
-				if lifetime < minLifetime || lifetime > maxLifetime {
-					return cli.Usagef("--for: %v, want %v to %v", lifetime, minLifetime, maxLifetime)
+				if lifetime < daemon.MinLifetime || lifetime > daemon.MaxLifetime {
+					return cli.Usagef("--for: %v, want %v to %v", lifetime, daemon.MinLifetime, daemon.MaxLifetime)
 				}
 				req.Override.Lifetime = durationpb.New(lifetime)
 			}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/code"
+
 	hedgedv1 "github.com/hedged-project/hedged/api/hedged/v1"
 )
 
@@ -75,8 +77,8 @@ func hedging(m *hedgedv1.MethodPolicy) *hedgingPolicy {
 		return nil
 	}
 	h := &hedgingPolicy{MaxAttempts: m.GetMaxAttempts(), Delay: seconds(d)}
-	for _, code := range m.GetNonFatalStatusCodes() {
-		h.NonFatal = append(h.NonFatal, codeNames[code])
+	for _, n := range m.GetNonFatalStatusCodes() {
+		h.NonFatal = append(h.NonFatal, code.Code(n).String())
 	}
 	return h
 }
@@ -84,11 +86,4 @@ func hedging(m *hedgedv1.MethodPolicy) *hedgingPolicy {
 // seconds is a duration as JSON writes google.protobuf.Duration.
 func seconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s"
-}
-
-// codeNames are gRPC's status codes by number.
-var codeNames = map[uint32]string{
-	1: "CANCELLED", 2: "UNKNOWN", 3: "INVALID_ARGUMENT", 4: "DEADLINE_EXCEEDED", 5: "NOT_FOUND", 6: "ALREADY_EXISTS",
-	7: "PERMISSION_DENIED", 8: "RESOURCE_EXHAUSTED", 9: "FAILED_PRECONDITION", 10: "ABORTED", 11: "OUT_OF_RANGE",
-	12: "UNIMPLEMENTED", 13: "INTERNAL", 14: "UNAVAILABLE", 15: "DATA_LOSS", 16: "UNAUTHENTICATED",
 }
