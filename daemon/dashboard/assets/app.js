@@ -1,6 +1,6 @@
 // The page: one view at a time, by the address's fragment, fed by one stream of
 // events. overview.js and service.js are the views; each has an element, and
-// takes services(list) and status(s); service.js has an end() too.
+// takes services(list); service.js takes status(s), too, and has an end().
 
 import { put } from "./dom.js";
 import { watch } from "./api.js";
@@ -27,7 +27,6 @@ function show() {
     link: (up) => {
       put(link, up ? "live" : "the daemon does not answer; trying again");
       link.classList.toggle("down", !up);
-      if (!up && view.lost) view.lost();
     },
   });
   end = () => { stop(); if (view.end) view.end(); };

@@ -36,7 +36,6 @@ export function overview() {
       total(figures, all);
       show();
     },
-    status: () => {},
   };
 }
 

@@ -78,8 +78,8 @@ export function service(name) {
         el.update = (m) => put(el, `What hedging buys ${m.method}: ${m.counterfactual.text}`);
         return el;
       });
-      const why2 = Object.entries(s.load.suppressed || {});
-      rows(refused, why2.length ? why2 : [["none", ""]], (x) => x[0], ([key]) => {
+      const reasons = Object.entries(s.load.suppressed || {});
+      rows(refused, reasons.length ? reasons : [["none", ""]], (x) => x[0], ([key]) => {
         const el = h("span", { class: "chip" });
         el.update = ([, n]) => put(el, n === "" ? "none" : `${plain(key, "")} ${count(n)}`);
         return el;
