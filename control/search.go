@@ -34,6 +34,10 @@ const (
 	searchEnter = 0.9
 	searchLeave = 0.95
 	searchKeep  = 0.97
+
+	// Tails that differ by less are the same: bisections of different probabilities
+	// end at the same point, and whole nanoseconds tell them apart by a millionth.
+	searchSame = 1.0001
 )
 
 // search finds the probability with which eligible calls are hedged: SingleR of Kaler,
@@ -92,7 +96,7 @@ func (s *search) look(in searchInput) {
 	all := in.tail(1, without)
 	best, share := all, 1.
 	for q := searchMost; q >= searchLeast; q *= searchStep {
-		if t := in.tail(q, without); t < best {
+		if t := in.tail(q, without); searchSame*float64(t) < float64(best) {
 			best, share = t, q
 		}
 	}

@@ -130,34 +130,47 @@ func TestSearchHolds(t *testing.T) {
 // time it is the same one.
 func TestSearchKeepsItsBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		const unit = 16 // whole octaves, so that buckets are the same
-		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
-		in := searching(new(estimator.Sample), rapid.Float64Range(MinTarget*.86, MaxTarget).Draw(t, "wanted"),
-			rapid.Float64Range(MinObjective, MaxObjective).Draw(t, "objective"))
-		in.correction = rapid.Float64Range(minCorrection, maxCorrection).Draw(t, "correction")
-		other := in
-		other.sample = new(estimator.Sample)
-		other.min, other.max = unit*in.min, unit*in.max
-		sigma := rapid.Float64Range(0, 3).Draw(t, "sigma")
-		cancelled := rapid.SampledFrom([]float64{0, .01, .5}).Draw(t, "cancelled")
-		for range rapid.IntRange(0, 3000).Draw(t, "calls") {
-			d := time.Duration(1e6 * math.Exp(sigma*rng.NormFloat64()))
-			h, o := &in.sample.Completed, &other.sample.Completed
-			if rng.Float64() < cancelled {
-				h, o = &in.sample.Censored, &other.sample.Censored
-			}
-			h.Record(d)
-			o.Record(unit * d)
-		}
-		var a, b search
-		q, same := a.decide(epoch, in), b.decide(epoch, other)
-		if !(q == 1 || q >= searchLeast && q <= searchMost) {
-			t.Errorf("probability %v", q)
-		}
-		if q != same {
-			t.Errorf("in ms %v, in units of 1/16 ms %v", q, same)
-		}
+		searchesAlike(t, rapid.Uint64().Draw(t, "seed"), rapid.Float64Range(MinTarget*.86, MaxTarget).Draw(t, "wanted"),
+			rapid.Float64Range(MinObjective, MaxObjective).Draw(t, "objective"),
+			rapid.Float64Range(minCorrection, maxCorrection).Draw(t, "correction"),
+			rapid.Float64Range(0, 3).Draw(t, "sigma"),
+			rapid.SampledFrom([]float64{0, .01, .5}).Draw(t, "cancelled"),
+			rapid.IntRange(0, 3000).Draw(t, "calls"))
 	})
+}
+
+// Two probabilities with the same tail but for a nanosecond are no choice.
+func TestSearchOfEqualTails(t *testing.T) {
+	searchesAlike(t, 0xf3aa, .0703125, .6640625, minCorrection, 1.18212890625, .5, 1304)
+}
+
+// searchesAlike fails t where the probability is out of its bounds, or another one
+// in another unit of time.
+func searchesAlike(t rapid.TB, seed uint64, wanted, objective, correction, sigma, cancelled float64, calls int) {
+	const unit = 16 // whole octaves, so that buckets are the same
+	rng := rand.New(rand.NewPCG(seed, 1))
+	in := searching(new(estimator.Sample), wanted, objective)
+	in.correction = correction
+	other := in
+	other.sample = new(estimator.Sample)
+	other.min, other.max = unit*in.min, unit*in.max
+	for range calls {
+		d := time.Duration(1e6 * math.Exp(sigma*rng.NormFloat64()))
+		h, o := &in.sample.Completed, &other.sample.Completed
+		if rng.Float64() < cancelled {
+			h, o = &in.sample.Censored, &other.sample.Censored
+		}
+		h.Record(d)
+		o.Record(unit * d)
+	}
+	var a, b search
+	q, same := a.decide(epoch, in), b.decide(epoch, other)
+	if !(q == 1 || q >= searchLeast && q <= searchMost) {
+		t.Errorf("probability %v", q)
+	}
+	if q != same {
+		t.Errorf("in ms %v, in units of 1/16 ms %v", q, same)
+	}
 }
 
 // The fleet tosses the coin, and hedges no more than the target for all that.
